@@ -54,7 +54,7 @@ static void sort_list(struct advice_list *list)
 		qsort(list->all, list->n, sizeof(*list->all), cmp_saving);
 }
 
-/* Advises about memory that the allocator keeps cached. */
+/* Advises about memory that the allocator keeps cached. Returns 0 or -ENOMEM. */
 static int advise_cached(struct advising *a, const struct model_device *d)
 {
 	struct advice entry = { .kind = ADVICE_CACHED,
@@ -78,23 +78,25 @@ static int advise_cached(struct advising *a, const struct model_device *d)
 /* Adds all advice about the device's memory. Returns 0 or -ENOMEM. */
 static int advise_device(struct advising *a, size_t device, const struct model_device *d)
 {
-	static int (*const kinds[])(struct advising *) = { advice_checkpoint, advice_lasting,
-							   advice_gradients, advice_step,
-							   advice_casts };
+	static int (*const advise[])(struct advising *) = { advice_checkpoint, advice_lasting,
+							    advice_gradients, advice_step,
+							    advice_casts };
 	int err = advice_growth(a, device, d);
 
 	if (err)
 		return err;
-	if (a->t && a->t->nkept && !a->list->peak_too_long)
-		for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++) {
-			err = kinds[i](a);
-			if (err)
-				return err;
-		}
+	if (!a->t || !a->t->nkept || a->list->peak_too_long)
+		return advise_cached(a, d);
+	for (size_t i = 0; i < sizeof(advise) / sizeof(*advise); i++) {
+		err = advise[i](a);
+		if (err)
+			return err;
+	}
 	return advise_cached(a, d);
 }
 
-/* Ends a copy of the device's track for the advice. Returns 0 or -ENOMEM. */
+/* Makes *copy the device's track as if it ended now, and sets a->t to it if the device has one.
+ * Returns 0 or -ENOMEM. */
 static int end_track(struct advising *a, struct device device, struct track *copy)
 {
 	for (uint32_t i = 0; i < a->v->ntracks; i++) {
@@ -106,7 +108,7 @@ static int end_track(struct advising *a, struct device device, struct track *cop
 	return 0;
 }
 
-/* Finds the highest of the windows to replay, and sets what the list says about them. */
+/* Sets a->highest and a->peak from the windows to replay, and what the list says about them. */
 static void summarize_track(struct advising *a)
 {
 	const struct track *t = a->t;
@@ -125,7 +127,7 @@ int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
 {
 	struct advice_list list = { 0 };
 	struct track at_end = { .nkept = 0 };
-	struct advising a = {
+	struct advising advising = {
 		.v = v,
 		.m = v->model,
 		.d = v->dict,
@@ -136,25 +138,25 @@ int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
 	struct model_device d;
 	int err;
 
-	model__device(a.m, device, &d);
-	err = end_track(&a, d.device, &at_end);
+	model__device(advising.m, device, &d);
+	err = end_track(&advising, d.device, &at_end);
 	if (err)
 		return err;
 	snprintf(list.device, sizeof(list.device), "%s", d.name);
 	list.peak = d.peak_allocated;
 	list.reserved = d.has_totals ? d.peak_reserved : 0;
 	list.before_attach = d.before_attach;
-	list.history = model__is_snapshot(a.m);
-	if (a.t)
-		summarize_track(&a);
-	err = advise_device(&a, device, &d);
+	list.history = model__is_snapshot(advising.m);
+	if (advising.t)
+		summarize_track(&advising);
+	err = advise_device(&advising, device, &d);
 	if (err)
 		goto fail;
 	sort_list(&list); /* so that the limit drops the smallest savings */
 	/* Advice about host memory comes after this limit, so that it displaces no other. */
 	while (list.n > ADVICE_MOST)
 		advice__free_texts(&list.all[--list.n]);
-	err = advice_host(&a);
+	err = advice_host(&advising);
 	if (err)
 		goto fail;
 	sort_list(&list);
@@ -190,6 +192,7 @@ static const char *subject_of(const struct advice *a, bool json)
 	return json ? "allocated" : "the peak";
 }
 
+/* Prints an entry: saving and remedy, the new peak, the place, the reasons and the costs. */
 static void print_advice(FILE *out, const struct advice *a, unsigned width)
 {
 	static const char indent[] = "              ", at[] = "           at ",

@@ -35,46 +35,48 @@ static int cmp_cast(const void *a, const void *b)
 	return x->size < y->size ? -1 : x->size > y->size;
 }
 
-/* Lists the float32 parameters that the program's objects name, for find_cast(). */
-static int list_parameters(const struct track *t, struct casts *s)
+/* Lists the float32 parameters that the program's objects name, sorted for find_cast(). Returns 0
+ * or -ENOMEM. */
+static int list_parameters(const struct track *t, struct casts *casts)
 {
-	const struct ablock *b;
+	const struct ablock *block;
 
-	for (uint32_t i = 0; (b = track__lasting(t, &i));) {
-		if (b->category != CATEGORY_PARAMETER || b->item != 4 || !b->owner)
+	for (uint32_t i = 0; (block = track__lasting(t, &i));) {
+		if (block->category != CATEGORY_PARAMETER || block->item != 4 || !block->owner)
 			continue;
-		if (array__grow(&s->all, &s->cap, s->n + 1, sizeof(*s->all)))
+		if (array__grow(&casts->all, &casts->cap, casts->n + 1, sizeof(*casts->all)))
 			return -ENOMEM;
-		s->all[s->n++] = (struct cast){ .module = b->owner,
-						.name = b->name,
-						.size = b->size / 2 };
+		casts->all[casts->n++] = (struct cast){ .module = block->owner,
+							.name = block->name,
+							.size = block->size / 2 };
 	}
-	if (s->n)
-		qsort(s->all, s->n, sizeof(*s->all), cmp_cast);
+	if (casts->n)
+		qsort(casts->all, casts->n, sizeof(*casts->all), cmp_cast);
 	return 0;
 }
 
-/* Returns the parameter that a block may be a cast of; NULL: none. */
-static struct cast *find_cast(struct casts *s, const struct ablock *b)
+/* Returns the parameter that a block may be a cast of: one of its module with twice its size. NULL:
+ * none. */
+static struct cast *find_cast(struct casts *casts, const struct ablock *b)
 {
 	struct cast key = { .module = b->module, .size = b->size };
 
-	if (!b->born || !b->module || b->phase != PHASE_FORWARD || !s->n)
+	if (!b->born || !b->module || b->phase != PHASE_FORWARD || !casts->n)
 		return NULL;
-	return bsearch(&key, s->all, s->n, sizeof(*s->all), cmp_cast);
+	return bsearch(&key, casts->all, casts->n, sizeof(*casts->all), cmp_cast);
 }
 
 /* Updates max_alive of each parameter for a window, and adds changes that remove all casts but the
  * first. Returns the number of removed casts. */
-static uint64_t measure_casts(const struct window *w, struct casts *s, struct changes *c)
+static uint64_t measure_casts(const struct window *w, struct casts *casts, struct changes *changes)
 {
 	uint64_t dropped = 0;
 
-	for (size_t i = 0; i < s->n; i++)
-		s->all[i].first_gone = s->all[i].extra = 0;
-	for (uint32_t k = 0; k < w->nblocks; k++) {
-		const struct ablock *b = &w->blocks[k];
-		struct cast *cast = find_cast(s, b);
+	for (size_t i = 0; i < casts->n; i++)
+		casts->all[i].first_gone = casts->all[i].extra = 0;
+	for (uint32_t i_block = 0; i_block < w->nblocks; i_block++) {
+		const struct ablock *b = &w->blocks[i_block];
+		struct cast *cast = find_cast(casts, b);
 
 		if (!cast)
 			continue;
@@ -88,7 +90,7 @@ static uint64_t measure_casts(const struct window *w, struct casts *s, struct ch
 			cast->max_alive = cast->extra;
 			cast->stack = b->stack;
 		}
-		changes__absent(c, b, b->born, NEVER);
+		changes__absent(changes, b, b->born, NEVER);
 		dropped++;
 	}
 	return dropped;
@@ -96,17 +98,17 @@ static uint64_t measure_casts(const struct window *w, struct casts *s, struct ch
 
 int advice_casts(struct advising *a)
 {
-	struct casts s = { 0 };
+	struct casts casts = { 0 };
 	struct remedy remedy = { 0 };
 	const struct cast *worst = NULL;
 	uint64_t dropped = 0;
-	int err = list_parameters(a->t, &s);
+	int err = list_parameters(a->t, &casts);
 
-	for (uint32_t i = 0; i < a->t->nkept && !err && s.n; i++)
-		dropped += measure_casts(&a->t->kept[i], &s, &remedy.c[i]);
-	for (size_t i = 0; i < s.n && !err; i++)
-		if (!worst || s.all[i].max_alive > worst->max_alive)
-			worst = &s.all[i];
+	for (uint32_t i = 0; i < a->t->nkept && !err && casts.n; i++)
+		dropped += measure_casts(&a->t->kept[i], &casts, &remedy.c[i]);
+	for (size_t i = 0; i < casts.n && !err; i++)
+		if (!worst || casts.all[i].max_alive > worst->max_alive)
+			worst = &casts.all[i];
 	if (!err && dropped && worst->max_alive >= LEAST_EXTRA) {
 		struct advice entry = { .kind = ADVICE_CASTS, .figure = ADVICE_UP_TO };
 		char each[24];
@@ -123,6 +125,6 @@ int advice_casts(struct advising *a)
 		err = remedy__advise(a, &remedy, &entry);
 	}
 	remedy__free(&remedy);
-	free(s.all);
+	free(casts.all);
 	return err;
 }

@@ -46,15 +46,15 @@ static uint64_t call_key(uint32_t instance_no, uint32_t epoch)
 }
 
 /* Returns the call that a block belongs to: a call of an instance of the group; NULL: none. */
-static struct call *find_call(const struct call_list *c, const struct instances *s, uint32_t group,
-			      const struct ablock *b)
+static struct call *find_call(const struct call_list *calls, const struct instances *s,
+			      uint32_t group, const struct ablock *b)
 {
 	uint32_t no = instance_no(s, group, b->module);
 	uint64_t i;
 
-	if (!no || !map64__get(c->at, call_key(no, b->epoch), &i))
+	if (!no || !map64__get(calls->at, call_key(no, b->epoch), &i))
 		return NULL;
-	return &c->all[i];
+	return &calls->all[i];
 }
 
 static bool is_from_forward(const struct ablock *b)
@@ -62,52 +62,54 @@ static bool is_from_forward(const struct ablock *b)
 	return b->born && b->phase == PHASE_FORWARD;
 }
 
-/* Finds the calls in a window and the ends of their forwards. */
+/* Finds the calls in a window, the ends of their forwards, and their outputs. Returns 0 or -ENOMEM.
+ */
 static int find_calls(const struct window *w, const struct instances *s, uint32_t group,
-		      struct call_list *c)
+		      struct call_list *calls)
 {
-	for (uint32_t p = 1; p <= w->n; p++) {
-		const struct ablock *b = &w->blocks[window__block_no(w, p)];
+	for (uint32_t place = 1; place <= w->n; place++) {
+		const struct ablock *b = &w->blocks[window__block_no(w, place)];
 		uint32_t no = is_from_forward(b) ? instance_no(s, group, b->module) : 0;
 		struct call *call;
 
 		if (!no)
 			continue;
-		call = find_call(c, s, group, b);
+		call = find_call(calls, s, group, b);
 		if (!call) {
-			if (array__grow(&c->all, &c->cap, c->n + 1, sizeof(*c->all)) ||
-			    map64__set(c->at, call_key(no, b->epoch), c->n))
+			if (array__grow(&calls->all, &calls->cap, calls->n + 1,
+					sizeof(*calls->all)) ||
+			    map64__set(calls->at, call_key(no, b->epoch), calls->n))
 				return -ENOMEM;
-			call = &c->all[c->n++];
+			call = &calls->all[calls->n++];
 			*call = (struct call){ .back = NEVER };
 		}
-		if (window__is_free(w, p))
+		if (window__is_free(w, place))
 			continue;
-		call->leave = p;
-		call->output_no = window__block_no(w, p) + 1;
+		call->leave = place;
+		call->output_no = window__block_no(w, place) + 1;
 	}
 	return 0;
 }
 
-/* Finds the starts of the calls' backwards: the first allocation for the module, or the first free
- * of a kept block. */
+/* Sets where the calls' backwards start: the first allocation of backward for the module, or the
+ * first free of a block of the call's forward after an allocation of backward. */
 static void find_backwards(const struct window *w, const struct instances *s, uint32_t group,
-			   struct call_list *c)
+			   struct call_list *calls)
 {
 	uint32_t phase = PHASE_OTHER; /* phase of the last allocation */
 
-	for (uint32_t p = 1; p <= w->n; p++) {
-		const struct ablock *b = &w->blocks[window__block_no(w, p)];
-		bool is_free = window__is_free(w, p);
+	for (uint32_t place = 1; place <= w->n; place++) {
+		const struct ablock *b = &w->blocks[window__block_no(w, place)];
+		bool is_free = window__is_free(w, place);
 		struct call *call;
 
 		if (!is_free)
 			phase = b->phase;
 		if (phase != PHASE_BACKWARD || (is_free && !is_from_forward(b)))
 			continue;
-		call = find_call(c, s, group, b);
-		if (call && p > call->leave && p < call->back)
-			call->back = p;
+		call = find_call(calls, s, group, b);
+		if (call && place > call->leave && place < call->back)
+			call->back = place;
 	}
 }
 
@@ -124,15 +126,15 @@ static bool is_kept(const struct window *w, const struct ablock *b, const struct
 /* Computes the peak of recomputing each call: the most bytes of its forward that are live at a
  * time, up to the allocation of its last kept block. */
 static void find_recompute_peaks(const struct window *w, const struct instances *s, uint32_t group,
-				 struct call_list *c)
+				 struct call_list *calls)
 {
-	for (uint32_t p = 1; p <= w->n; p++) {
-		const struct ablock *b = &w->blocks[window__block_no(w, p)];
-		struct call *call = is_from_forward(b) ? find_call(c, s, group, b) : NULL;
+	for (uint32_t place = 1; place <= w->n; place++) {
+		const struct ablock *b = &w->blocks[window__block_no(w, place)];
+		struct call *call = is_from_forward(b) ? find_call(calls, s, group, b) : NULL;
 
 		if (!call)
 			continue;
-		if (window__is_free(w, p)) {
+		if (window__is_free(w, place)) {
 			call->live -= b->size;
 			continue;
 		}
@@ -144,6 +146,7 @@ static void find_recompute_peaks(const struct window *w, const struct instances 
 	}
 }
 
+/* What the calls of a group keep in a window. */
 struct sum {
 	uint32_t calls; /* number of calls that keep blocks */
 	/* Bytes of their kept blocks, and of their outputs, which are inputs of the next call. */
@@ -155,31 +158,31 @@ struct sum {
 /* Adds the changes to a window if all calls of the group are checkpointed. *sum: what the calls
  * keep. Returns 0 or -ENOMEM. */
 static int change_window(const struct window *w, const struct instances *s, uint32_t group,
-			 struct changes *ch, struct sum *sum)
+			 struct changes *changes, struct sum *sum)
 {
-	struct call_list c = { .at = map64__new() };
+	struct call_list calls = { .at = map64__new() };
 	int err = -ENOMEM;
 
 	*sum = (struct sum){ 0 };
-	if (!c.at)
+	if (!calls.at)
 		goto out;
-	err = find_calls(w, s, group, &c);
+	err = find_calls(w, s, group, &calls);
 	if (err)
 		goto out;
-	find_backwards(w, s, group, &c);
-	find_recompute_peaks(w, s, group, &c);
-	for (uint32_t k = 0; k < w->nblocks; k++) {
-		const struct ablock *b = &w->blocks[k];
-		struct call *call = is_from_forward(b) ? find_call(&c, s, group, b) : NULL;
+	find_backwards(w, s, group, &calls);
+	find_recompute_peaks(w, s, group, &calls);
+	for (uint32_t i_block = 0; i_block < w->nblocks; i_block++) {
+		const struct ablock *b = &w->blocks[i_block];
+		struct call *call = is_from_forward(b) ? find_call(&calls, s, group, b) : NULL;
 
 		/* Without a backward, checkpoints do nothing, unless memory ran out before it. */
 		if (!call || (call->back == NEVER && !w->oom))
 			continue;
-		if (call->output_no == k + 1) {
+		if (call->output_no == i_block + 1) {
 			/* The remedy keeps the next call's input longer. */
 			if (b->gone < call->back && call->back != NEVER) {
-				changes__add(ch, b->gone, (int64_t)b->size, false);
-				changes__add(ch, call->back, changes__less(b->size), false);
+				changes__add(changes, b->gone, (int64_t)b->size, false);
+				changes__add(changes, call->back, changes__less(b->size), false);
 			}
 			sum->inputs += b->size;
 			continue;
@@ -189,23 +192,23 @@ static int change_window(const struct window *w, const struct instances *s, uint
 		call->kept += b->size;
 		sum->kept += b->size;
 		sum->stack = b->stack;
-		changes__absent(ch, b, call->leave + 1, call->back);
+		changes__absent(changes, b, call->leave + 1, call->back);
 	}
-	for (size_t i = 0; i < c.n; i++) {
-		const struct call *call = &c.all[i];
+	for (size_t i = 0; i < calls.n; i++) {
+		const struct call *call = &calls.all[i];
 
 		if (!call->kept)
 			continue;
 		sum->calls++;
 		sum->cut |= call->back == NEVER;
 		if (call->back != NEVER && call->recompute_peak > call->kept)
-			changes__add(ch, call->back, (int64_t)(call->recompute_peak - call->kept),
-				     true);
+			changes__add(changes, call->back,
+				     (int64_t)(call->recompute_peak - call->kept), true);
 	}
-	err = ch->err;
+	err = changes->err;
 out:
-	free(c.all);
-	map64__free(c.at);
+	free(calls.all);
+	map64__free(calls.at);
 	return err;
 }
 
@@ -218,15 +221,16 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 	if (facts__get(a->f, "dry_run") || !step || !model__sees_calls(a->m))
 		return advice__format("one more forward pass of them in each backward");
 	for (size_t i = 0; i < model__layers(a->m); i++) {
-		struct model_layer l;
+		struct model_layer layer;
 
-		model__layer(a->m, i, &l);
+		model__layer(a->m, i, &layer);
 		for (uint32_t k = 0; k < s->n; k++) {
-			struct dict_module m = dict__get_module(a->d, s->all[k].module);
+			struct dict_module module = dict__get_module(a->d, s->all[k].module);
 
-			if (s->all[k].group == group && !strcmp(dict__str(a->d, m.name), l.name) &&
-			    !strcmp(dict__str(a->d, m.root), l.root))
-				forward += l.forward.duration;
+			if (s->all[k].group == group &&
+			    !strcmp(dict__str(a->d, module.name), layer.name) &&
+			    !strcmp(dict__str(a->d, module.root), layer.root))
+				forward += layer.forward.duration;
 		}
 	}
 	if (model__steps(a->m))
@@ -239,15 +243,17 @@ static char *costs_of(const struct advising *a, const struct instances *s, uint3
 /* True for a stack in a model of Hugging Face's transformers, which has its own checkpointing. */
 static bool is_of_transformers(const struct dict *d, uint32_t stack)
 {
-	struct dict_stack s = dict__get_stack(d, stack);
+	struct dict_stack frames = dict__get_stack(d, stack);
 
-	for (uint32_t i = 0; i < s.n; i++)
-		if (strstr(dict__str(d, dict__get_loc(d, s.frames[i].loc).file),
+	for (uint32_t i = 0; i < frames.n; i++)
+		if (strstr(dict__str(d, dict__get_loc(d, frames.frames[i].loc).file),
 			   "/transformers/models/"))
 			return true;
 	return false;
 }
 
+/* Adds the advice to checkpoint a group. sum: what its calls keep in the step of the peak. Returns
+ * 0 or -ENOMEM. */
 static int add_advice(struct advising *a, const struct instances *s, uint32_t group,
 		      struct remedy *r, const struct sum *sum)
 {
@@ -276,7 +282,8 @@ static int add_advice(struct advising *a, const struct instances *s, uint32_t gr
 }
 
 /* Adds the changes for a group to all kept windows. *after: the new peak, or the old one if the
- * step of the peak has fewer than two calls of the group. *sum: that step's calls. */
+ * step of the peak has fewer than two calls of the group. *sum: that step's calls. Returns 0 or
+ * -ENOMEM. */
 static int try_group(struct advising *a, const struct instances *s, uint32_t group,
 		     struct remedy *r, struct sum *sum, uint64_t *after)
 {
@@ -284,34 +291,34 @@ static int try_group(struct advising *a, const struct instances *s, uint32_t gro
 
 	*after = a->peak;
 	for (uint32_t i = 0; i < a->t->nkept; i++) {
-		struct sum one;
-		int err = change_window(&a->t->kept[i], s, group, &r->c[i], &one);
+		struct sum window_sum;
+		int err = change_window(&a->t->kept[i], s, group, &r->c[i], &window_sum);
 
 		if (err)
 			return err;
 		if (&a->t->kept[i] == a->highest)
-			*sum = one;
+			*sum = window_sum;
 	}
 	return sum->calls > 1 ? remedy__peak(a, r, after, &sure) : 0;
 }
 
 int advice_checkpoint(struct advising *a)
 {
-	struct instances s;
-	int err = instances__find(a->d, &s);
+	struct instances instances;
+	int err = instances__find(a->d, &instances);
 	struct remedy best = { 0 };
 	struct sum best_sum = { 0 };
 	uint64_t best_after = a->peak;
 	uint32_t best_group = 0;
 
-	for (uint32_t g = 0; g < s.ngroups && !err; g++) {
+	for (uint32_t group = 0; group < instances.ngroups && !err; group++) {
 		struct remedy r = { 0 };
 		struct sum sum = { 0 };
 		uint64_t after;
 
-		if (s.groups[g].n < 2)
+		if (instances.groups[group].n < 2)
 			continue;
-		err = try_group(a, &s, g, &r, &sum, &after);
+		err = try_group(a, &instances, group, &r, &sum, &after);
 		if (!err && after < best_after) {
 			struct remedy worse = best;
 
@@ -319,13 +326,13 @@ int advice_checkpoint(struct advising *a)
 			r = worse;
 			best_sum = sum;
 			best_after = after;
-			best_group = g;
+			best_group = group;
 		}
 		remedy__free(&r);
 	}
 	if (!err && best_after < a->peak)
-		err = add_advice(a, &s, best_group, &best, &best_sum);
+		err = add_advice(a, &instances, best_group, &best, &best_sum);
 	remedy__free(&best);
-	instances__free(&s);
+	instances__free(&instances);
 	return err;
 }

@@ -22,19 +22,21 @@ struct places {
 
 static struct places places_of(const struct window *w)
 {
-	struct places r = { NEVER, NEVER };
+	struct places places = { NEVER, NEVER };
 
-	for (uint32_t p = 1; p <= w->n && (r.forward == NEVER || r.backward == NEVER); p++) {
-		const struct ablock *b = &w->blocks[window__block_no(w, p)];
+	for (uint32_t place = 1;
+	     place <= w->n && (places.forward == NEVER || places.backward == NEVER); place++) {
+		const struct ablock *b = &w->blocks[window__block_no(w, place)];
 
-		if (window__is_free(w, p))
+		if (window__is_free(w, place))
 			continue;
-		if (b->phase == PHASE_FORWARD && r.forward == NEVER)
-			r.forward = p;
-		if (b->phase == PHASE_BACKWARD && r.forward != NEVER && r.backward == NEVER)
-			r.backward = p;
+		if (b->phase == PHASE_FORWARD && places.forward == NEVER)
+			places.forward = place;
+		if (b->phase == PHASE_BACKWARD && places.forward != NEVER &&
+		    places.backward == NEVER)
+			places.backward = place;
 	}
-	return r;
+	return places;
 }
 
 /* Gradients that are live when a forward begins. */
@@ -72,22 +74,22 @@ static int cmp_entry(const void *x, const void *y)
 }
 
 /* Returns the index of a module's first entry, or the index where it would be. */
-static size_t find_first(const struct by_module *m, uint32_t module)
+static size_t find_first(const struct by_module *index, uint32_t module)
 {
-	size_t lo = 0, hi = m->n;
+	size_t low = 0, high = index->n;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
 
-		if (m->all[mid].module < module)
-			lo = mid + 1;
+		if (index->all[mid].module < module)
+			low = mid + 1;
 		else
-			hi = mid;
+			high = mid;
 	}
-	return lo;
+	return low;
 }
 
-/* Indexes the parameters among t->lasting. */
+/* Indexes the parameters among t->lasting. Returns 0 or -ENOMEM. */
 static int index_parameters(const struct track *t, struct by_module *ret)
 {
 	ret->all = malloc(((size_t)t->nlasting + 1) * sizeof(*ret->all));
@@ -101,7 +103,7 @@ static int index_parameters(const struct track *t, struct by_module *ret)
 }
 
 /* Indexes the temporaries of backward: blocks that backward allocates at place `from` or later and
- * that are freed within the window. */
+ * that are freed within the window. Returns 0 or -ENOMEM. */
 static int index_temporaries(const struct window *w, uint32_t from, struct by_module *ret)
 {
 	ret->all = malloc(((size_t)w->nblocks + 1) * sizeof(*ret->all));
@@ -118,16 +120,16 @@ static int index_temporaries(const struct window *w, uint32_t from, struct by_mo
 }
 
 /*
- * Returns the place where a parameter's gradient g would be allocated again if it had been freed.
+ * Returns the place where a parameter's gradient would be allocated again if it had been freed.
  * Backward allocates a temporary of its size for its module, adds it to the existing gradient and
  * frees it. Without that gradient, the temporary would stay. used: temporaries that were returned
  * before. from: the result if there is no such temporary.
  */
-static uint32_t reallocation_place(const struct window *w, const struct ablock *g,
+static uint32_t reallocation_place(const struct window *w, const struct ablock *gradient,
 				   const struct by_module *temporaries, uint8_t *used,
 				   uint32_t from)
 {
-	uint32_t module = g->owner ? g->owner : g->module;
+	uint32_t module = gradient->owner ? gradient->owner : gradient->module;
 	size_t first = find_first(temporaries, module);
 
 	for (size_t i = first;
@@ -135,7 +137,7 @@ static uint32_t reallocation_place(const struct window *w, const struct ablock *
 	     i++) {
 		uint32_t number = temporaries->all[i].number;
 
-		if (used[number] || !block__same_size(w->blocks[number].size, g->size))
+		if (used[number] || !block__same_size(w->blocks[number].size, gradient->size))
 			continue;
 		used[number] = 1;
 		return w->blocks[number].gone + 1;
@@ -167,9 +169,9 @@ static bool is_gradient(const struct advising *a, const struct ablock *b,
 }
 
 /* Adds changes for the gradients that are never freed: each is absent from the start of the step
- * until backward allocates it again. Adds their bytes and number to *f. Returns 0 or -ENOMEM. */
+ * until backward allocates it again. Adds their bytes and number to *found. Returns 0 or -ENOMEM. */
 static int change_never_freed(struct advising *a, const struct window *w, const struct places *at,
-			      struct changes *ch, struct found *f)
+			      struct changes *changes, struct found *found)
 {
 	struct by_module parameters = { 0 }, temporaries = { 0 };
 	uint8_t *used = calloc((size_t)w->nblocks + 1, 1);
@@ -184,11 +186,11 @@ static int change_never_freed(struct advising *a, const struct window *w, const 
 		if (b->window >= w->number || (b->gone != NEVER && w->number == a->t->number) ||
 		    !is_gradient(a, b, &parameters))
 			continue;
-		changes__add(ch, START_OF_STEP, changes__less(b->size), false);
-		changes__add(ch, reallocation_place(w, b, &temporaries, used, at->backward),
+		changes__add(changes, START_OF_STEP, changes__less(b->size), false);
+		changes__add(changes, reallocation_place(w, b, &temporaries, used, at->backward),
 			     (int64_t)b->size, false);
-		f->never += b->size;
-		f->n++;
+		found->never += b->size;
+		found->n++;
 	}
 	free(used);
 	free(parameters.all);
@@ -196,9 +198,10 @@ static int change_never_freed(struct advising *a, const struct window *w, const 
 	return err;
 }
 
-/* Adds the changes to a window if all gradients are freed before forward. *f: these gradients. */
-static int change_window(struct advising *a, const struct window *w, struct changes *ch,
-			 struct found *f)
+/* Adds the changes to a window if all gradients are freed before forward. *found: these gradients.
+ * Returns 0 or -ENOMEM. */
+static int change_window(struct advising *a, const struct window *w, struct changes *changes,
+			 struct found *found)
 {
 	struct places at = places_of(w);
 
@@ -208,28 +211,28 @@ static int change_window(struct advising *a, const struct window *w, struct chan
 		const struct ablock *b = &w->blocks[i];
 
 		if (b->phase == PHASE_FORWARD && b->born == at.forward)
-			f->stack = b->stack;
+			found->stack = b->stack;
 		if (!is_late(w, b, &at))
 			continue;
-		changes__absent(ch, b, START_OF_STEP, b->gone);
-		f->late += b->size;
-		f->n++;
+		changes__absent(changes, b, START_OF_STEP, b->gone);
+		found->late += b->size;
+		found->n++;
 	}
-	return change_never_freed(a, w, &at, ch, f);
+	return change_never_freed(a, w, &at, changes, found);
 }
 
 int advice_gradients(struct advising *a)
 {
-	struct remedy r = { 0 };
+	struct remedy remedy = { 0 };
 	struct found most = { 0 };
 	int err = 0;
 
 	for (uint32_t i = 0; i < a->t->nkept && !err; i++) {
-		struct found f = { 0 };
+		struct found found = { 0 };
 
-		err = change_window(a, &a->t->kept[i], &r.c[i], &f);
-		if (f.late + f.never > most.late + most.never)
-			most = f;
+		err = change_window(a, &a->t->kept[i], &remedy.c[i], &found);
+		if (found.late + found.never > most.late + most.never)
+			most = found;
 	}
 	if (!err && most.n) {
 		const char *plural = most.n == 1 ? "" : "s";
@@ -246,8 +249,8 @@ int advice_gradients(struct advising *a)
 			(unsigned long long)most.n, plural,
 			text__bytes(bytes, 24, most.late + most.never),
 			most.never ? ", and never freed" : "");
-		err = remedy__advise(a, &r, &entry);
+		err = remedy__advise(a, &remedy, &entry);
 	}
-	remedy__free(&r);
+	remedy__free(&remedy);
 	return err;
 }

@@ -27,10 +27,10 @@ static uint64_t count_grown(const struct growth_summary *s)
 	if (s->part == GROWTH_OF_CALLS)
 		return g->inside.grown;
 	for (size_t i = 0; i < g->n; i++) {
-		const struct growth_line *l = &g->lines[i];
+		const struct growth_line *line = &g->lines[i];
 
-		if (trend__counts(&l->trend, GROWTH_SUMMARY_CONFIDENCE))
-			bytes += l->kind == GROWTH_PILES_UP ? l->old : l->trend.grown;
+		if (trend__counts(&line->trend, GROWTH_SUMMARY_CONFIDENCE))
+			bytes += line->kind == GROWTH_PILES_UP ? line->old : line->trend.grown;
 	}
 	return bytes;
 }
@@ -38,14 +38,14 @@ static uint64_t count_grown(const struct growth_summary *s)
 /* True if private pools of CUDA graphs have most of the cached memory. */
 static bool graphs_have_cache(const struct advising *a, size_t device)
 {
-	struct model_segments s;
-	bool ret;
+	struct model_segments segments;
+	bool has;
 
-	if (model__segments(a->m, device, ROWS_NOW, FRAMES_USER, &s))
+	if (model__segments(a->m, device, ROWS_NOW, FRAMES_USER, &segments))
 		return false;
-	ret = model_segments__graphs_keep(&s);
-	model__free_segments(&s);
-	return ret;
+	has = model_segments__graphs_keep(&segments);
+	model__free_segments(&segments);
+	return has;
 }
 
 /* Returns the remedy for memory that autograd's graph keeps. holder: one of the graph's names. */
@@ -129,17 +129,18 @@ static char *say_remedy(const struct advising *a, size_t device, const struct gr
 		"`memtrace-bpf leaks -p PID` says what holds it in a running process");
 }
 
+/* Adds the advice to stop the growth s of a device. Returns 0 or -ENOMEM. */
 static int add_advice(struct advising *a, size_t device, const struct growth_summary *s,
 		      const struct model_device *d)
 {
-	bool pool = s->part == GROWTH_OF_POOL;
-	uint64_t whole = pool ? d->peak_reserved : d->peak_allocated, bytes = count_grown(s);
+	bool of_pool = s->part == GROWTH_OF_POOL;
+	uint64_t whole = of_pool ? d->peak_reserved : d->peak_allocated, grown = count_grown(s);
 	char said[GROWTH_SUMMARY_TEXT];
 	struct advice entry = {
 		.kind = ADVICE_GROWTH,
 		.figure = ADVICE_UP_TO,
-		.of_reserved = pool,
-		.saves = bytes < whole ? bytes : whole,
+		.of_reserved = of_pool,
+		.saves = grown < whole ? grown : whole,
 	};
 
 	entry.after = whole - entry.saves;

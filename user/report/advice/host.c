@@ -17,7 +17,8 @@ struct remedies {
 	uint64_t rss;			/* RSS in that reading, bytes */
 };
 
-/* Adds an entry, and takes over text, basis and costs, which are allocated. saves: bytes of RSS. */
+/* Adds an entry, and takes over text, basis and costs, which are allocated. saves: bytes of RSS.
+ * Returns 0 or -ENOMEM. */
 static int add_advice(const struct remedies *r, enum advice_kind kind, uint64_t saves, char *text,
 		      char *basis, char *costs)
 {
@@ -34,30 +35,32 @@ static int add_advice(const struct remedies *r, enum advice_kind kind, uint64_t 
 	return advising__add(r->a, &entry);
 }
 
-/* Returns bytes, a possible saving in a part of host memory, if that is worth a mention and the
- * reading has both figures of the part; otherwise 0. */
+/* Returns the saving of these bytes in a part of host memory. It is 0 if it is not worth a mention,
+ * or if the reading lacks a figure of the part. */
 static uint64_t worth_saving(const struct remedies *r, unsigned part, uint64_t bytes)
 {
-	const struct host_figure *f = &r->sheet->part[part];
+	const struct host_figure *figure = &r->sheet->part[part];
 
-	if (!f->known || !f->has_second || bytes > r->rss || bytes < LEAST_BYTES ||
+	if (!figure->known || !figure->has_second || bytes > r->rss || bytes < LEAST_BYTES ||
 	    bytes / ADVICE_LEAST_PERCENT < r->rss / 100)
 		return 0;
 	return bytes;
 }
 
-/* Adds the verdict on the free memory of an allocator: its remedies and its sentence. */
+/* Adds the verdict on the free memory that an allocator keeps: its remedies and its sentence.
+ * Returns 0 or -ENOMEM. */
 static int advise_free(const struct remedies *r, enum advice_kind kind, enum host_keeper keeper,
 		       const char *costs)
 {
-	struct host_verdict v;
+	struct host_verdict verdict;
 	char text[HOST_VERDICT_TEXT];
 
-	if (!host_verdict__of_keeper(r->sheet, keeper, &v))
+	if (!host_verdict__of_keeper(r->sheet, keeper, &verdict))
 		return 0;
-	return add_advice(r, kind, v.kept,
-			  advice__format("%s", host_verdict__remedies(&v, text, sizeof(text))),
-			  advice__format("%s", v.sentence), advice__format("%s", costs));
+	return add_advice(r, kind, verdict.kept,
+			  advice__format("%s",
+					 host_verdict__remedies(&verdict, text, sizeof(text))),
+			  advice__format("%s", verdict.sentence), advice__format("%s", costs));
 }
 
 static int advise_malloc_free(const struct remedies *r)
@@ -76,6 +79,8 @@ static int advise_pinned_cached(const struct remedies *r)
 			   "pinning memory again takes time");
 }
 
+/* Advises about the bytes that PyTorch's host allocator adds to pinned blocks. Returns 0 or
+ * -ENOMEM. */
 static int advise_pinned_rounding(const struct remedies *r)
 {
 	const struct host_figure *part = r->sheet->part, *pinned = &part[HOST_PINNED];

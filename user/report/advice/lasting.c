@@ -25,6 +25,7 @@ static void shrink(const struct track *t, struct remedy *r, const struct ablock 
 			changes__add(&r->c[i], b->place, changes__less(less), false);
 }
 
+/* Returns the size of a block for these bytes. */
 static uint64_t rounded(uint64_t bytes)
 {
 	return (bytes + ROUND - 1) / ROUND * ROUND;
@@ -36,11 +37,12 @@ static uint64_t rounded(uint64_t bytes)
  * *optimizer: length of its first word, the optimizer's name. */
 static bool is_moment_by_name(const char *name, size_t *optimizer)
 {
-	const char *p = strchr(name, ' ');
+	const char *space = strchr(name, ' ');
 
-	if (!p || (strncmp(p, " exp_avg of ", 12) != 0 && strncmp(p, " exp_avg_sq of ", 15) != 0))
+	if (!space ||
+	    (strncmp(space, " exp_avg of ", 12) != 0 && strncmp(space, " exp_avg_sq of ", 15) != 0))
 		return false;
-	*optimizer = (size_t)(p - name);
+	*optimizer = (size_t)(space - name);
 	return true;
 }
 
@@ -70,25 +72,25 @@ static uint64_t bytes_in_8bit(uint64_t elements)
 }
 
 /* Adds a moment to the sums, and its saving in 8 bit to the remedy. */
-static void add_moment(const struct track *t, const struct ablock *b, struct moments *m,
-		       struct remedy *r)
+static void add_moment(const struct track *t, const struct ablock *b, struct moments *moments,
+		       struct remedy *remedy)
 {
-	uint32_t known_item = b->item ? b->item : m->of_parameters;
+	uint32_t known_item = b->item ? b->item : moments->of_parameters;
 	uint32_t item_size = known_item ? known_item : 4;
 	uint64_t elements = (b->tensor_size ? b->tensor_size : b->size) / item_size, size_8bit;
 
-	m->n++;
-	m->bytes += b->size;
-	m->guessed |= !b->item && !m->of_parameters;
+	moments->n++;
+	moments->bytes += b->size;
+	moments->guessed |= !b->item && !moments->of_parameters;
 	if (item_size < 2 || !elements)
 		return;
 	if (item_size > 2 && rounded(elements * 2) < b->size)
-		m->less16 += b->size - rounded(elements * 2);
+		moments->less16 += b->size - rounded(elements * 2);
 	size_8bit = bytes_in_8bit(elements);
 	if (elements < SMALL_STATE || size_8bit >= b->size)
 		return;
-	m->less8 += b->size - size_8bit;
-	shrink(t, r, b, b->size - size_8bit);
+	moments->less8 += b->size - size_8bit;
+	shrink(t, remedy, b, b->size - size_8bit);
 }
 
 /* Returns the bytes per element of all parameters; 0 if they differ or some are unknown. */
@@ -107,59 +109,62 @@ static uint32_t item_of_parameters(const struct track *t)
 	return item;
 }
 
+/* Advises to keep Adam's moments in 8 bit. Returns 0 or -ENOMEM. */
 static int advise_state(struct advising *a)
 {
-	struct moments m = { .of_parameters = item_of_parameters(a->t),
-			     .optimizer = "Adam",
-			     .len = 4 };
-	struct remedy r = { 0 };
-	const struct ablock *b;
+	struct moments moments = { .of_parameters = item_of_parameters(a->t),
+				   .optimizer = "Adam",
+				   .len = 4 };
+	struct remedy remedy = { 0 };
+	const struct ablock *block;
 	int err = 0;
 
-	for (uint32_t i = 0; (b = track__lasting(a->t, &i));) {
-		const char *name = dict__str(a->d, b->name);
-		bool by_line = is_moment_by_line(a->d, b);
+	for (uint32_t i = 0; (block = track__lasting(a->t, &i));) {
+		const char *name = dict__str(a->d, block->name);
+		bool by_line = is_moment_by_line(a->d, block);
 
-		if (!by_line &&
-		    (b->category != CATEGORY_OPTIMIZER_STATE || !is_moment_by_name(name, &m.len)))
+		if (!by_line && (block->category != CATEGORY_OPTIMIZER_STATE ||
+				 !is_moment_by_name(name, &moments.len)))
 			continue;
-		m.by_line |= by_line;
-		m.optimizer = by_line ? m.optimizer : name;
-		add_moment(a->t, b, &m, &r);
+		moments.by_line |= by_line;
+		moments.optimizer = by_line ? moments.optimizer : name;
+		add_moment(a->t, block, &moments, &remedy);
 	}
-	if (m.n > 1 && m.less8) {
+	if (moments.n > 1 && moments.less8) {
 		char bytes[24], less[24], less16[24], in_16_bit[48] = "";
 		struct advice entry = { .kind = ADVICE_OPTIMIZER_8BIT, .figure = ADVICE_ESTIMATE };
 		const char *guess = "";
 
-		if (m.guessed) {
+		if (moments.guessed) {
 			entry.figure = ADVICE_UP_TO;
 			guess = ", if they are float32, which the recording does not say";
 		}
-		if (m.less16)
+		if (moments.less16)
 			snprintf(in_16_bit, sizeof(in_16_bit), "; in bfloat16 %s",
-				 text__bytes(less16, 24, m.less16));
+				 text__bytes(less16, 24, moments.less16));
 
 		entry.text = advice__format(
 			"optimizer state in 8 bit: bitsandbytes.optim.AdamW8bit or "
 			"torchao.optim.AdamW8bit instead of %.*s",
-			(int)m.len, m.optimizer);
+			(int)moments.len, moments.optimizer);
 		entry.where = advice__format("%s", "");
 		entry.basis = advice__format(
 			"%llu moments%s use %s; one byte an element and a scale for each %d "
 			"elements use %s less%s%s",
-			(unsigned long long)m.n, m.by_line ? ", by the line that made them," : "",
-			text__bytes(bytes, 24, m.bytes), STATE_BLOCK,
-			text__bytes(less, 24, m.less8), guess, in_16_bit);
+			(unsigned long long)moments.n,
+			moments.by_line ? ", by the line that made them," : "",
+			text__bytes(bytes, 24, moments.bytes), STATE_BLOCK,
+			text__bytes(less, 24, moments.less8), guess, in_16_bit);
 		entry.costs = advice__format("a less exact state");
-		err = remedy__advise(a, &r, &entry);
+		err = remedy__advise(a, &remedy, &entry);
 	}
-	remedy__free(&r);
+	remedy__free(&remedy);
 	return err;
 }
 
 /* ---- buffers ---- */
 
+/* Returns "weight" for "layers.3.weight". */
 static const char *last_part(const char *name)
 {
 	const char *dot = strrchr(name, '.');
@@ -175,86 +180,94 @@ static bool is_statistic(const char *name)
 
 struct buffers {
 	struct sorted {
-		const struct ablock *b;
+		const struct ablock *block;
 		const char *name; /* last part of the buffer's name */
 		const char *cls;  /* class of its module */
 	} * all;
 	size_t n, cap;
 };
 
+/* Puts alike buffers next to each other, in the order of their addresses. */
 static int cmp_likeness(const void *x, const void *y)
 {
 	const struct sorted *a = x, *b = y;
-	int c = strcmp(a->name, b->name);
+	int order = strcmp(a->name, b->name);
 
-	if (!c)
-		c = strcmp(a->cls, b->cls);
-	if (!c)
-		c = (a->b->size > b->b->size) - (a->b->size < b->b->size);
-	if (!c)
-		c = (a->b->addr > b->b->addr) - (a->b->addr < b->b->addr);
-	return c;
+	if (order)
+		return order;
+	order = strcmp(a->cls, b->cls);
+	if (order)
+		return order;
+	if (a->block->size != b->block->size)
+		return a->block->size < b->block->size ? -1 : 1;
+	return (a->block->addr > b->block->addr) - (a->block->addr < b->block->addr);
 }
 
 static bool are_alike(const struct sorted *a, const struct sorted *b)
 {
-	return !strcmp(a->name, b->name) && !strcmp(a->cls, b->cls) && a->b->size == b->b->size;
+	return !strcmp(a->name, b->name) && !strcmp(a->cls, b->cls) &&
+	       a->block->size == b->block->size;
 }
 
-/* Advises to share one buffer instead of the alike buffers from index from to index to - 1. */
-static int advise_alike(struct advising *a, const struct buffers *s, size_t from, size_t to)
+/* Advises to share one buffer instead of the alike buffers from index from to index to - 1. Returns
+ * 0 or -ENOMEM. */
+static int advise_alike(struct advising *a, const struct buffers *buffers, size_t from, size_t to)
 {
-	struct remedy r = { 0 };
+	struct remedy remedy = { 0 };
 	char each[24];
-	struct dict_module m = dict__get_module(a->d, s->all[from].b->owner);
+	struct dict_module module = dict__get_module(a->d, buffers->all[from].block->owner);
 	struct advice entry = { .kind = ADVICE_BUFFERS, .figure = ADVICE_UP_TO };
 	int err;
 
 	for (size_t i = from + 1; i < to; i++)
-		shrink(a->t, &r, s->all[i].b, s->all[i].b->size);
+		shrink(a->t, &remedy, buffers->all[i].block, buffers->all[i].block->size);
 	entry.text = advice__format(
 		"share one buffer if all hold the same values: make %s once and pass it to each %s",
-		s->all[from].name, *s->all[from].cls ? s->all[from].cls : "module");
-	entry.where = advice__format("%s in %s and %zu more (%s)", s->all[from].name,
-				     dict__str(a->d, m.name), to - from - 1,
-				     *s->all[from].cls ? s->all[from].cls : "class not known");
+		buffers->all[from].name,
+		*buffers->all[from].cls ? buffers->all[from].cls : "module");
+	entry.where = advice__format("%s in %s and %zu more (%s)", buffers->all[from].name,
+				     dict__str(a->d, module.name), to - from - 1,
+				     *buffers->all[from].cls ? buffers->all[from].cls
+							     : "class not known");
 	entry.basis = advice__format(
 		"%zu buffers of %s, each in its own memory; the recording does "
 		"not show whether they hold the same values",
-		to - from, text__bytes(each, 24, s->all[from].b->size));
-	err = remedy__advise(a, &r, &entry);
-	remedy__free(&r);
+		to - from, text__bytes(each, 24, buffers->all[from].block->size));
+	err = remedy__advise(a, &remedy, &entry);
+	remedy__free(&remedy);
 	return err;
 }
 
-/* Advises about buffers that have the same name, class and size. */
+/* Advises about buffers that have the same name, class and size. Returns 0 or -ENOMEM. */
 static int advise_buffers(struct advising *a)
 {
-	struct buffers s = { 0 };
-	const struct ablock *b;
+	struct buffers buffers = { 0 };
+	const struct ablock *block;
 	int err = 0;
 
-	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
-		const char *name = last_part(dict__str(a->d, b->name));
+	for (uint32_t i = 0; !err && (block = track__lasting(a->t, &i));) {
+		const char *name = last_part(dict__str(a->d, block->name));
 
-		if (b->category != CATEGORY_BUFFER || !*name || is_statistic(name) ||
+		if (block->category != CATEGORY_BUFFER || !*name || is_statistic(name) ||
 		    strstr(name, " and "))
 			continue;
-		err = array__grow(&s.all, &s.cap, s.n + 1, sizeof(*s.all));
+		err = array__grow(&buffers.all, &buffers.cap, buffers.n + 1, sizeof(*buffers.all));
 		if (!err)
-			s.all[s.n++] = (struct sorted){
-				b, name, dict__str(a->d, dict__get_module(a->d, b->owner).cls)
+			buffers.all[buffers.n++] = (struct sorted){
+				block, name,
+				dict__str(a->d, dict__get_module(a->d, block->owner).cls)
 			};
 	}
-	if (s.n)
-		qsort(s.all, s.n, sizeof(*s.all), cmp_likeness);
-	for (size_t i = 0, next; i < s.n && !err; i = next) {
-		for (next = i + 1; next < s.n && are_alike(&s.all[i], &s.all[next]); next++)
+	if (buffers.n)
+		qsort(buffers.all, buffers.n, sizeof(*buffers.all), cmp_likeness);
+	for (size_t i = 0, next; i < buffers.n && !err; i = next) {
+		for (next = i + 1;
+		     next < buffers.n && are_alike(&buffers.all[i], &buffers.all[next]); next++)
 			;
 		if (next - i > 1)
-			err = advise_alike(a, &s, i, next);
+			err = advise_alike(a, &buffers, i, next);
 	}
-	free(s.all);
+	free(buffers.all);
 	return err;
 }
 
@@ -263,12 +276,12 @@ static int advise_buffers(struct advising *a)
 bool advice_lasting__stack_is_in(const struct dict *d, uint32_t stack, const char *file,
 				 const char *func)
 {
-	struct dict_stack s = dict__get_stack(d, stack);
+	struct dict_stack frames = dict__get_stack(d, stack);
 
-	for (uint32_t i = 0; i < s.n; i++) {
-		struct dict_loc l = dict__get_loc(d, s.frames[i].loc);
-		const char *name = dict__str(d, l.func);
-		const char *path = dict__str(d, l.file);
+	for (uint32_t i = 0; i < frames.n; i++) {
+		struct dict_loc loc = dict__get_loc(d, frames.frames[i].loc);
+		const char *name = dict__str(d, loc.func);
+		const char *path = dict__str(d, loc.file);
 		size_t path_len = strlen(path);
 		size_t file_len = strlen(file);
 
@@ -294,35 +307,36 @@ static bool is_bucket(const struct advising *a, const struct ablock *b)
 
 /* Adds the changes of gradient_as_bucket_view to a window: gradients lie in the buckets, which
  * exist all the time. Backward copies each result into its bucket and frees it at once. */
-static void drop_gradients(const struct window *w, const struct track *t, struct changes *ch)
+static void drop_gradients(const struct window *w, const struct track *t, struct changes *changes)
 {
-	for (uint32_t k = 0; k < w->nblocks; k++) {
-		const struct ablock *b = &w->blocks[k];
+	for (uint32_t i = 0; i < w->nblocks; i++) {
+		const struct ablock *b = &w->blocks[i];
 
 		if (b->phase != PHASE_BACKWARD || b->size <= ROUND || !b->module)
 			continue;
 		if (!b->born && b->window && w->stepped)
-			changes__absent(ch, b, START_OF_STEP, b->gone);
+			changes__absent(changes, b, START_OF_STEP, b->gone);
 		else if (b->born && b->gone == NEVER && w->end != NEVER && !track__lasts(t, b))
-			changes__absent(ch, b, b->born + 1, NEVER);
+			changes__absent(changes, b, b->born + 1, NEVER);
 	}
 }
 
-/* Gradients that are already views of buckets have names such as "grad of a and 12 more". */
+/* Advises to store gradients in DDP's buckets only. Gradients that are views of buckets already
+ * have names such as "grad of a and 12 more". Returns 0 or -ENOMEM. */
 static int advise_buckets(struct advising *a)
 {
 	uint64_t buckets = 0, parameters = 0, viewed = 0, nbuckets = 0;
-	const struct ablock *b;
-	struct remedy r = { 0 };
+	const struct ablock *block;
+	struct remedy remedy = { 0 };
 	int err = 0;
 
-	for (uint32_t i = 0; (b = track__lasting(a->t, &i));) {
-		if (is_bucket(a, b)) {
-			buckets += b->size;
-			viewed += b->category == CATEGORY_GRADIENT ? b->size : 0;
+	for (uint32_t i = 0; (block = track__lasting(a->t, &i));) {
+		if (is_bucket(a, block)) {
+			buckets += block->size;
+			viewed += block->category == CATEGORY_GRADIENT ? block->size : 0;
 			nbuckets++;
 		}
-		parameters += b->category == CATEGORY_PARAMETER ? b->size : 0;
+		parameters += block->category == CATEGORY_PARAMETER ? block->size : 0;
 	}
 	/* The buckets cover the parameters that take part, not necessarily all. */
 	if (nbuckets && !viewed && buckets <= parameters + parameters / 8 &&
@@ -331,7 +345,7 @@ static int advise_buckets(struct advising *a)
 		struct advice entry = { .kind = ADVICE_DDP_BUCKETS, .figure = ADVICE_ESTIMATE };
 
 		for (uint32_t i = 0; i < a->t->nkept; i++)
-			drop_gradients(&a->t->kept[i], a->t, &r.c[i]);
+			drop_gradients(&a->t->kept[i], a->t, &remedy.c[i]);
 		entry.text = advice__format(
 			"gradients as views of DDP's buckets: "
 			"DistributedDataParallel(..., gradient_as_bucket_view=True)");
@@ -340,9 +354,9 @@ static int advise_buckets(struct advising *a)
 			"%llu buckets hold %s, and the gradients use as much again",
 			(unsigned long long)nbuckets, text__bytes(bytes, 24, buckets));
 		entry.costs = advice__format("gradients cannot be detached in place");
-		err = remedy__advise(a, &r, &entry);
+		err = remedy__advise(a, &remedy, &entry);
 	}
-	remedy__free(&r);
+	remedy__free(&remedy);
 	return err;
 }
 

@@ -41,9 +41,9 @@ struct search {
 static int cmp_named(const void *x, const void *y)
 {
 	const struct named *a = x, *b = y;
-	int c = strcmp(a->root, b->root);
+	int order = strcmp(a->root, b->root);
 
-	return c ? c : strcmp(a->name, b->name);
+	return order ? order : strcmp(a->name, b->name);
 }
 
 /* Returns the length of the start of name that ends with its numeric part number `level`, counted
@@ -68,22 +68,22 @@ static size_t prefix_length(const char *name, uint32_t level)
  * has no such module. */
 static uint32_t find_module(const struct search *s, const char *root, const char *name, size_t len)
 {
-	size_t lo = 0, hi = s->n;
+	size_t low = 0, high = s->n;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		int c = strcmp(s->by_name[mid].root, root);
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		int order = strcmp(s->by_name[mid].root, root);
 
-		if (!c)
-			c = strncmp(s->by_name[mid].name, name, len);
-		if (!c && s->by_name[mid].name[len])
-			c = 1;
-		if (!c)
+		if (!order)
+			order = strncmp(s->by_name[mid].name, name, len);
+		if (!order && s->by_name[mid].name[len])
+			order = 1;
+		if (!order)
 			return s->by_name[mid].module;
-		if (c < 0)
-			lo = mid + 1;
+		if (order < 0)
+			low = mid + 1;
 		else
-			hi = mid;
+			high = mid;
 	}
 	return 0;
 }
@@ -117,7 +117,8 @@ static char *make_pattern(const char *name, size_t len)
 	return pattern;
 }
 
-/* Adds a name's pattern to those of the group ("layer1.*, layer2.*") while the list is short. */
+/* Adds a name's pattern to those of the group ("layer1.*, layer2.*") while the list is short.
+ * Returns 0 or -ENOMEM. */
 static int add_pattern(struct instance_group *g, const char *name, size_t len)
 {
 	char *pattern = make_pattern(name, len), *all;
@@ -147,53 +148,55 @@ static int add_pattern(struct instance_group *g, const char *name, size_t len)
 static uint32_t group_instance(struct search *s, const char *cls, uint32_t level, const char *name,
 			       size_t len, int *err)
 {
-	struct instances *r = s->s;
+	struct instances *found = s->s;
 	uint32_t i;
 
-	for (i = 0; i < r->ngroups; i++)
-		if (r->groups[i].level == level && !strcmp(r->groups[i].cls, cls))
+	for (i = 0; i < found->ngroups; i++)
+		if (found->groups[i].level == level && !strcmp(found->groups[i].cls, cls))
 			break;
 	if (i == GROUPS)
 		return UINT32_MAX;
-	if (i == r->ngroups) {
-		*err = array__grow(&r->groups, &s->capgroups, (size_t)i + 1, sizeof(*r->groups));
+	if (i == found->ngroups) {
+		*err = array__grow(&found->groups, &s->capgroups, (size_t)i + 1,
+				   sizeof(*found->groups));
 		if (*err)
 			return UINT32_MAX;
-		r->groups[r->ngroups++] = (struct instance_group){ .cls = cls, .level = level };
+		found->groups[found->ngroups++] = (struct instance_group){ .cls = cls,
+									   .level = level };
 	}
-	*err = add_pattern(&r->groups[i], name, len);
-	r->groups[i].n++;
+	*err = add_pattern(&found->groups[i], name, len);
+	found->groups[i].n++;
 	return i;
 }
 
 /* Finds or adds the instance named by the first len characters of a module's name. *ret: its number
  * from 1, or 0: none. Returns 0 or -ENOMEM. */
-static int find_instance(struct search *s, const struct named *m, size_t len, uint32_t level,
+static int find_instance(struct search *s, const struct named *named, size_t len, uint32_t level,
 			 uint32_t *ret)
 {
-	struct instances *r = s->s;
+	struct instances *found = s->s;
 	struct prefix *last = &s->last[level];
 	uint32_t module, group;
 	int err = 0;
 
 	*ret = 0;
-	if (last->instance && last->len == len && !strncmp(last->name, m->name, len) &&
-	    !strcmp(last->root, m->root)) {
+	if (last->instance && last->len == len && !strncmp(last->name, named->name, len) &&
+	    !strcmp(last->root, named->root)) {
 		*ret = last->instance;
 		return 0;
 	}
-	module = find_module(s, m->root, m->name, len);
-	if (!module || r->n >= INSTANCES)
+	module = find_module(s, named->root, named->name, len);
+	if (!module || found->n >= INSTANCES)
 		return 0;
 	group = group_instance(s, dict__str(s->d, dict__get_module(s->d, module).cls), level,
-			       m->name, len, &err);
+			       named->name, len, &err);
 	if (err || group == UINT32_MAX)
 		return err;
-	if (array__grow(&r->all, &s->capall, (size_t)r->n + 1, sizeof(*r->all)))
+	if (array__grow(&found->all, &s->capall, (size_t)found->n + 1, sizeof(*found->all)))
 		return -ENOMEM;
-	r->all[r->n++] = (struct instance){ .module = module, .group = group };
-	*ret = r->n;
-	*last = (struct prefix){ m->root, m->name, len, r->n };
+	found->all[found->n++] = (struct instance){ .module = module, .group = group };
+	*ret = found->n;
+	*last = (struct prefix){ named->root, named->name, len, found->n };
 	return 0;
 }
 

@@ -13,14 +13,14 @@
  * handles all parameters at once; otherwise NULL. */
 static const char *multi_tensor_optimizer(const struct dict *d, uint32_t stack)
 {
-	struct dict_stack s = dict__get_stack(d, stack);
+	struct dict_stack frames = dict__get_stack(d, stack);
 
-	for (uint32_t i = 0; i < s.n; i++) {
-		struct dict_loc l = dict__get_loc(d, s.frames[i].loc);
-		const char *name = dict__str(d, l.func);
+	for (uint32_t i = 0; i < frames.n; i++) {
+		struct dict_loc loc = dict__get_loc(d, frames.frames[i].loc);
+		const char *name = dict__str(d, loc.func);
 
 		if (!strncmp(name, "_multi_tensor_", 14) &&
-		    strstr(dict__str(d, l.file), "torch/optim/"))
+		    strstr(dict__str(d, loc.file), "torch/optim/"))
 			return name + 14;
 	}
 	return NULL;
@@ -37,10 +37,12 @@ static bool has_fused(const char *optimizer)
 	return false;
 }
 
+/* Advises about the temporaries of an optimizer that handles all parameters at once. Returns 0 or
+ * -ENOMEM. */
 static int advise_foreach(struct advising *a)
 {
 	const char *optimizer = NULL, *name;
-	struct remedy r = { 0 };
+	struct remedy remedy = { 0 };
 	uint64_t blocks_at_peak = 0, largest = 0;
 	uint32_t stack = 0;
 	int err = 0;
@@ -48,14 +50,14 @@ static int advise_foreach(struct advising *a)
 	for (uint32_t i = 0; i < a->t->nkept; i++) {
 		const struct window *w = &a->t->kept[i];
 
-		for (uint32_t k = 0; k < w->nblocks; k++) {
-			const struct ablock *b = &w->blocks[k];
+		for (uint32_t i_block = 0; i_block < w->nblocks; i_block++) {
+			const struct ablock *b = &w->blocks[i_block];
 
 			/* Blocks that stay are state. */
 			if (!b->born || b->gone == NEVER || b->phase != PHASE_OPTIMIZER ||
 			    !(name = multi_tensor_optimizer(a->d, b->stack)))
 				continue;
-			changes__absent(&r.c[i], b, b->born, NEVER);
+			changes__absent(&remedy.c[i], b, b->born, NEVER);
 			optimizer = name;
 			stack = b->stack;
 			blocks_at_peak += w == a->highest;
@@ -81,9 +83,9 @@ static int advise_foreach(struct advising *a)
 			optimizer, text__bytes(bytes, 24, largest));
 		if (!fused)
 			entry.costs = advice__format("a slower step of the optimizer");
-		err = remedy__advise(a, &r, &entry);
+		err = remedy__advise(a, &remedy, &entry);
 	}
-	remedy__free(&r);
+	remedy__free(&remedy);
 	return err;
 }
 
@@ -150,27 +152,28 @@ static bool is_logits_temporary(const struct ablock *b, const struct instances *
 
 #define CHUNKS 8 /* the estimate assumes that the loss is computed in so many parts */
 
+/* Advises to compute logits and loss in parts. Returns 0 or -ENOMEM. */
 static int advise_logits(struct advising *a)
 {
-	struct instances s;
-	struct remedy r = { 0 };
+	struct instances instances;
+	struct remedy remedy = { 0 };
 	uint32_t stack = 0, blocks_at_peak = 0;
 	uint64_t largest_logits = 0;
-	int err = instances__find(a->d, &s);
+	int err = instances__find(a->d, &instances);
 
 	for (uint32_t i = 0; i < a->t->nkept && !err; i++) {
 		const struct window *w = &a->t->kept[i];
 		uint64_t size = logits_size(a, w, &stack);
 
-		for (uint32_t k = 0; k < w->nblocks && size; k++) {
-			const struct ablock *b = &w->blocks[k];
+		for (uint32_t i_block = 0; i_block < w->nblocks && size; i_block++) {
+			const struct ablock *b = &w->blocks[i_block];
 
-			if (!is_logits_temporary(b, &s, size))
+			if (!is_logits_temporary(b, &instances, size))
 				continue;
-			changes__add(&r.c[i], b->born, changes__less(b->size - b->size / CHUNKS),
-				     false);
-			changes__add(&r.c[i], b->gone + 1, (int64_t)(b->size - b->size / CHUNKS),
-				     false);
+			changes__add(&remedy.c[i], b->born,
+				     changes__less(b->size - b->size / CHUNKS), false);
+			changes__add(&remedy.c[i], b->gone + 1,
+				     (int64_t)(b->size - b->size / CHUNKS), false);
 			blocks_at_peak += w == a->highest;
 		}
 		largest_logits = size > largest_logits ? size : largest_logits;
@@ -190,10 +193,10 @@ static int advise_logits(struct advising *a)
 			text__bytes(bytes, 24, largest_logits), CHUNKS);
 		entry.costs = advice__format(
 			"logits are computed twice if the parts are not fused");
-		err = remedy__advise(a, &r, &entry);
+		err = remedy__advise(a, &remedy, &entry);
 	}
-	remedy__free(&r);
-	instances__free(&s);
+	remedy__free(&remedy);
+	instances__free(&instances);
 	return err;
 }
 
@@ -207,15 +210,15 @@ static uint32_t find_backward(const struct window *w, uint32_t place, uint32_t *
 	uint32_t begin = NEVER;
 
 	*end = w->end;
-	for (uint32_t p = place; p <= w->n; p++) {
-		const struct ablock *b = &w->blocks[window__block_no(w, p)];
+	for (uint32_t move = place; move <= w->n; move++) {
+		const struct ablock *b = &w->blocks[window__block_no(w, move)];
 
-		if (window__is_free(w, p))
+		if (window__is_free(w, move))
 			continue;
 		if (b->phase == PHASE_BACKWARD && begin == NEVER)
-			begin = p;
+			begin = move;
 		else if (b->phase != PHASE_BACKWARD && begin != NEVER) {
-			*end = p;
+			*end = move;
 			break;
 		}
 	}
@@ -237,6 +240,7 @@ static bool is_held_over(const struct window *w, const struct ablock *b)
 	       b->category != CATEGORY_BUFFER && b->category != CATEGORY_OPTIMIZER_STATE;
 }
 
+/* Blocks of forward that outlive their backward. */
 struct held {
 	uint64_t bytes, largest, n; /* largest: size of the largest block; n: number of blocks */
 	uint32_t stack;		    /* stack of the largest block */
@@ -257,9 +261,9 @@ static bool has_precursor(const struct window *w, const struct ablock *later)
 }
 
 /* Adds changes for the blocks of forward that outlive their backward, because a variable holds
- * them: the remedy frees them at the start of backward. Adds these blocks to *h. */
-static void change_held(const struct track *t, const struct window *w, struct changes *ch,
-			struct held *h)
+ * them: the remedy frees them at the start of backward. Adds these blocks to *held. */
+static void change_held(const struct track *t, const struct window *w, struct changes *changes,
+			struct held *held)
 {
 	uint32_t backward = NEVER, backward_end = 0;
 
@@ -267,7 +271,7 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 		const struct ablock *b = &w->blocks[i];
 
 		if (is_held_over(w, b)) {
-			changes__absent(ch, b, START_OF_STEP, b->gone);
+			changes__absent(changes, b, START_OF_STEP, b->gone);
 			continue;
 		}
 		/* Blocks below a thousandth of the peak do not matter. */
@@ -281,28 +285,29 @@ static void change_held(const struct track *t, const struct window *w, struct ch
 		 * pattern. */
 		if (b->gone == NEVER && track__lasts(t, b) && !has_precursor(w, b))
 			continue;
-		changes__absent(ch, b, backward, b->gone);
-		h->bytes += b->size;
-		h->n++;
-		if (b->size <= h->largest)
+		changes__absent(changes, b, backward, b->gone);
+		held->bytes += b->size;
+		held->n++;
+		if (b->size <= held->largest)
 			continue;
-		h->largest = b->size;
-		h->stack = b->stack;
+		held->largest = b->size;
+		held->stack = b->stack;
 	}
 }
 
+/* Advises about outputs that a variable holds during backward. Returns 0 or -ENOMEM. */
 static int advise_held(struct advising *a)
 {
-	struct remedy r = { 0 };
+	struct remedy remedy = { 0 };
 	struct held most = { 0 };
 	int err = 0;
 
 	for (uint32_t i = 0; i < a->t->nkept; i++) {
-		struct held h = { 0 };
+		struct held held = { 0 };
 
-		change_held(a->t, &a->t->kept[i], &r.c[i], &h);
-		if (h.bytes > most.bytes)
-			most = h;
+		change_held(a->t, &a->t->kept[i], &remedy.c[i], &held);
+		if (held.bytes > most.bytes)
+			most = held;
 	}
 	if (most.n) {
 		char bytes[24];
@@ -317,9 +322,9 @@ static int advise_held(struct advising *a)
 			(unsigned long long)most.n, text__bytes(bytes, 24, most.bytes),
 			"still there when the optimizer's step begins: held by a variable, not by "
 			"autograd");
-		err = remedy__advise(a, &r, &entry);
+		err = remedy__advise(a, &remedy, &entry);
 	}
-	remedy__free(&r);
+	remedy__free(&remedy);
 	return err;
 }
 

@@ -68,7 +68,7 @@ void thrown_graphs__freed(struct track *t, const struct ablock *b)
 		call->thrown = true;
 }
 
-/* Returns the calls so far, those that no later call has replaced among them. */
+/* Returns the calls so far, also those that no later call has replaced yet. */
 static struct thrown_graphs count_calls(const struct track *t)
 {
 	struct track at_end = { .thrown = t->thrown };

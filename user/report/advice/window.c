@@ -56,30 +56,31 @@ static void free_track(struct track *t)
 
 /* ---- blocks ---- */
 
-/* Adds a live block of the past window, or from before the first event, to t->old. */
+/* Adds a live block of the past window, or from before the first event, to t->old. Returns 0 or
+ * -ENOMEM. */
 static int put_old(struct track *t, struct ablock b)
 {
-	uint32_t i = t->free_no ? t->free_no - 1 : t->nold;
+	uint32_t entry = t->free_no ? t->free_no - 1 : t->nold;
 
-	if (array__grow(&t->old, &t->capold, (size_t)i + 1, sizeof(*t->old)))
+	if (array__grow(&t->old, &t->capold, (size_t)entry + 1, sizeof(*t->old)))
 		return -ENOMEM;
 	if (t->free_no)
-		t->free_no = t->old[i].place;
+		t->free_no = t->old[entry].place;
 	else
 		t->nold++;
 	b.born = 0;
 	b.gone = NEVER;
-	t->old[i] = b;
-	return map64__set(t->at, b.addr, (uint64_t)i << 1);
+	t->old[entry] = b;
+	return map64__set(t->at, b.addr, (uint64_t)entry << 1);
 }
 
-/* Returns entry i of t->old and makes it unused. */
-static struct ablock take_old(struct track *t, uint32_t i)
+/* Returns an entry of t->old and makes it unused. */
+static struct ablock take_old(struct track *t, uint32_t entry)
 {
-	struct ablock b = t->old[i];
+	struct ablock b = t->old[entry];
 
-	t->old[i] = (struct ablock){ .gone = 0, .place = t->free_no };
-	t->free_no = i + 1;
+	t->old[entry] = (struct ablock){ .gone = 0, .place = t->free_no };
+	t->free_no = entry + 1;
 	return b;
 }
 
@@ -131,15 +132,15 @@ static void keep_or_drop(struct track *t)
 		return;
 	}
 	for (uint32_t i = 0; i < t->nkept; i++) {
-		struct window *k = &t->kept[i];
+		struct window *kept = &t->kept[i];
 
-		if (same_moves(k, w)) {
-			if (w->peak > k->peak || (w->peak == k->peak && !k->stepped))
-				swap_windows(k, w);
+		if (same_moves(kept, w)) {
+			if (w->peak > kept->peak || (w->peak == kept->peak && !kept->stepped))
+				swap_windows(kept, w);
 			return;
 		}
-		if (!least || k->peak < least->peak)
-			least = k;
+		if (!least || kept->peak < least->peak)
+			least = kept;
 	}
 	if (t->nkept < WINDOWS_KEPT) {
 		t->kept[t->nkept++] = *w;
@@ -153,7 +154,7 @@ static void keep_or_drop(struct track *t)
 }
 
 /* Ends the current window. Its live blocks become old blocks of the next one. stepped: a step has
- * ended. part: the step is too long, and both windows are parts of it. */
+ * ended. part: the step is too long, and both windows are parts of it. Returns 0 or -ENOMEM. */
 static int end_window(struct track *t, bool stepped, bool part)
 {
 	struct window *w = &t->now;
@@ -199,6 +200,7 @@ static int add_lasting(struct track *t, const struct ablock *b)
 	return b->window ? map64__set(t->lasting_at, lasting_key(b), t->nlasting - 1) : 0;
 }
 
+/* Fills t->lasting and t->lasting_at. Returns 0 or -ENOMEM; the caller frees both in any case. */
 static int list_lasting(struct track *t)
 {
 	const struct window *w = &t->now;
@@ -227,17 +229,17 @@ static int list_lasting(struct track *t)
  * is known about the older blocks of that window. */
 static void leave_out_first(struct track *t)
 {
-	uint64_t peak = 0;
+	uint64_t whole_step_peak = 0;
 	uint32_t first = NEVER;
 
 	for (uint32_t i = 0; i < t->nkept; i++) {
 		if (t->kept[i].number == 1)
 			first = i;
-		else if (t->kept[i].stepped && t->kept[i].peak > peak)
-			peak = t->kept[i].peak;
+		else if (t->kept[i].stepped && t->kept[i].peak > whole_step_peak)
+			whole_step_peak = t->kept[i].peak;
 	}
 	if (!t->began_late || first == NEVER ||
-	    t->kept[first].peak > peak + peak / 100 * SAME_PEAK_PERCENT)
+	    t->kept[first].peak > whole_step_peak + whole_step_peak / 100 * SAME_PEAK_PERCENT)
 		return;
 	t->nkept--;
 	swap_windows(&t->kept[first], &t->kept[t->nkept]);
@@ -267,6 +269,7 @@ void track__release_end(struct track *t)
 
 /* ---- events ---- */
 
+/* Adds a move of a block: its index in w->blocks. Returns 0 or -ENOMEM. */
 static int add_move(struct window *w, uint32_t block, bool is_free)
 {
 	if (array__grow(&w->moves, &w->capmoves, (size_t)w->n + 2, sizeof(*w->moves)))
@@ -310,21 +313,30 @@ static void add_older(struct track *t, uint64_t size)
 	}
 }
 
-/* Adds the free of a block. size: bytes, used if the block is not known. */
+/* Adds the free of a block that the window allocated, by its index in blocks. Returns 0 or -ENOMEM.
+ */
+static int free_own(struct track *t, uint32_t i)
+{
+	struct window *w = &t->now;
+
+	w->blocks[i].gone = w->n + 1;
+	thrown_graphs__freed(t, &w->blocks[i]);
+	count_freed(t, w->blocks[i].size);
+	return add_move(w, i, true);
+}
+
+/* Adds the free of a block. size: bytes, used if the block is not known. Returns 0 or -ENOMEM. */
 static int free_block(struct track *t, uint64_t addr, uint64_t size)
 {
 	struct window *w = &t->now;
-	uint64_t i;
 	struct ablock b = { .addr = addr, .size = size, .phase = PHASE_OTHER, .after = PHASE_NR };
+	uint64_t entry; /* as in t->at */
+	bool known = map64__del(t->at, addr, &entry);
 
-	if (map64__del(t->at, addr, &i)) {
-		if (i & 1) {
-			w->blocks[i >> 1].gone = w->n + 1;
-			thrown_graphs__freed(t, &w->blocks[i >> 1]);
-			count_freed(t, w->blocks[i >> 1].size);
-			return add_move(w, (uint32_t)(i >> 1), true);
-		}
-		b = take_old(t, (uint32_t)(i >> 1));
+	if (known && entry & 1)
+		return free_own(t, (uint32_t)(entry >> 1));
+	if (known) {
+		b = take_old(t, (uint32_t)(entry >> 1));
 		thrown_graphs__freed(t, &b);
 	} else if (!t->totals) {
 		add_older(t, size);
@@ -346,37 +358,40 @@ static void note_phase(struct track *t, enum phase phase)
 }
 
 /* Adds an allocation. One of an autograd node is charged to the stack of the node's forward, but
- * keeps module and phase of backward. */
+ * keeps module and phase of backward. Returns 0 or -ENOMEM. */
 static int alloc_block(struct track *t, const struct model *m, const struct event *event)
 {
 	struct window *w = &t->now;
-	struct event e = *event;
-	struct ablock b = { .addr = e.addr, .size = e.size, .gone = NEVER };
+	struct event charged = *event;
+	struct ablock block = { .addr = charged.addr, .size = charged.size, .gone = NEVER };
 	uint32_t number = w->nblocks;
 
-	b.module = model__module(m, e.stack, e.node, e.walk);
-	b.phase = e.node ? PHASE_BACKWARD : model__stack_phase(m, e.stack, e.thread, e.walk);
-	if (e.node)
-		model__charge(m, &e);
-	b.after = t->after;
-	note_phase(t, b.phase);
-	b.epoch = t->epoch;
-	b.stack = e.stack;
-	b.window = w->number;
-	b.born = b.place = w->n + 1;
-	thrown_graphs__took(t, &b);
-	w->signature += hash__u64(hash__seed(), (uint64_t)e.stack << 32 ^ e.node ^ e.size << 7);
-	if (add_block(w, &b) || add_move(w, number, false) ||
-	    map64__set(t->at, e.addr, (uint64_t)number << 1 | 1))
+	block.module = model__module(m, charged.stack, charged.node, charged.walk);
+	block.phase = charged.node
+			      ? PHASE_BACKWARD
+			      : model__stack_phase(m, charged.stack, charged.thread, charged.walk);
+	if (charged.node)
+		model__charge(m, &charged);
+	block.after = t->after;
+	note_phase(t, block.phase);
+	block.epoch = t->epoch;
+	block.stack = charged.stack;
+	block.window = w->number;
+	block.born = block.place = w->n + 1;
+	thrown_graphs__took(t, &block);
+	w->signature += hash__u64(hash__seed(),
+				  (uint64_t)charged.stack << 32 ^ charged.node ^ charged.size << 7);
+	if (add_block(w, &block) || add_move(w, number, false) ||
+	    map64__set(t->at, charged.addr, (uint64_t)number << 1 | 1))
 		return -ENOMEM;
-	t->total += e.size;
+	t->total += charged.size;
 	if (t->total > w->peak)
 		w->peak = t->total;
 	return 0;
 }
 
 /* Adds a block that is older than the first event, unless it is known. A pending block (freed, but
- * a stream still uses it) does not count as allocated. */
+ * a stream still uses it) does not count as allocated. Returns 0 or -ENOMEM. */
 static int add_known(struct track *t, const struct event *e)
 {
 	struct ablock b = {
@@ -392,7 +407,7 @@ static int add_known(struct track *t, const struct event *e)
 }
 
 /* Keeps what the program's objects say about a block: name, owner, category and size. The reading
- * at attach also adds blocks that are not known yet. */
+ * at attach also adds blocks that are not known yet. Returns 0 or -ENOMEM. */
 static int name_block(struct track *t, const struct event *e)
 {
 	struct ablock *b = block_at(t, e->addr);
@@ -415,6 +430,7 @@ static int name_block(struct track *t, const struct event *e)
 	return 0;
 }
 
+/* Adds an event of the device to its track. Returns 0 or -ENOMEM. */
 static int add_event(const struct advisor *v, struct track *t, const struct event *e)
 {
 	struct window *w = &t->now;
@@ -487,7 +503,7 @@ void advisor__free(struct advisor *v)
 	free(v);
 }
 
-/* Finds or adds the track of a device. *ret NULL: there are too many. */
+/* Finds or adds the track of a device. *ret NULL: there are too many. Returns 0 or -ENOMEM. */
 static int find_track(struct advisor *v, struct device d, struct track **ret)
 {
 	struct track **more;
@@ -565,6 +581,7 @@ void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, u
 	changes__add(c, to >= b->gone ? b->gone + 1 : to, (int64_t)b->size, false);
 }
 
+/* Orders by place, then changes that stay before those that exist once. */
 static int cmp_change(const void *x, const void *y)
 {
 	const struct change *a = x, *b = y;
@@ -586,16 +603,19 @@ static int64_t add_wrapping(int64_t a, int64_t b)
 static uint64_t find_peak(const struct window *w, struct changes *c)
 {
 	int64_t total = (int64_t)w->base, most = 0;
-	size_t k = 0;
+	size_t i_change = 0;
 
 	if (c->n)
 		qsort(c->all, c->n, sizeof(*c->all), cmp_change);
 	for (uint32_t place = 0; place <= w->n; place++) {
-		for (; k < c->n && c->all[k].at <= place; k++) {
-			if (!c->all[k].once)
-				total = add_wrapping(total, c->all[k].bytes);
-			else if (add_wrapping(total, c->all[k].bytes) > most)
-				most = add_wrapping(total, c->all[k].bytes);
+		for (; i_change < c->n && c->all[i_change].at <= place; i_change++) {
+			const struct change *change = &c->all[i_change];
+			int64_t with_change = add_wrapping(total, change->bytes);
+
+			if (!change->once)
+				total = with_change;
+			else if (with_change > most)
+				most = with_change;
 		}
 		if (place && total > most) /* with the changes before this move */
 			most = total;
@@ -642,15 +662,15 @@ char *advice__location(const struct advising *a, const struct row *r)
 
 char *advice__line(const struct advising *a, uint32_t stack)
 {
-	struct row_frame f;
-	struct row r = { .source = "frame" };
+	struct row_frame frame;
+	struct row row = { .source = "frame" };
 
-	if (!model__stack_line(a->m, stack, false, &f))
+	if (!model__stack_line(a->m, stack, false, &frame))
 		return strdup("");
-	r.file = f.file;
-	r.func = f.func;
-	r.line = f.line;
-	return advice__location(a, &r);
+	row.file = frame.file;
+	row.func = frame.func;
+	row.line = frame.line;
+	return advice__location(a, &row);
 }
 
 int remedy__peak(const struct advising *a, struct remedy *r, uint64_t *after, bool *sure)
@@ -686,14 +706,14 @@ void advice__free_texts(const struct advice *a)
 
 int advising__add(struct advising *a, const struct advice *entry)
 {
-	struct advice_list *l = a->list;
+	struct advice_list *list = a->list;
 
 	if (!entry->text || !entry->where || !entry->basis ||
-	    array__grow(&l->all, &a->cap, l->n + 1, sizeof(*l->all))) {
+	    array__grow(&list->all, &a->cap, list->n + 1, sizeof(*list->all))) {
 		advice__free_texts(entry);
 		return -ENOMEM;
 	}
-	l->all[l->n++] = *entry;
+	list->all[list->n++] = *entry;
 	return 0;
 }
 

@@ -23,29 +23,30 @@ static int copy_text(char **ret, const char *s)
 }
 
 /* Computes the median time of the steps that o chooses among those that the model keeps. The first
- * step does not count if it began before the recording. */
+ * step does not count if it began before the recording. Returns 0 or -ENOMEM. */
 static int measure_steps(struct compared *c, const struct model *m, const struct compare_opts *o)
 {
-	struct model_step s;
-	uint64_t *times = NULL, first, number, n = 0,
-		 first_is_partial = !model__first_step_whole(m);
+	struct model_step step;
+	uint64_t *times = NULL, first_kept, partial = !model__first_step_whole(m), n = 0;
 	size_t room = 0, kept = 0;
 
 	c->steps = model__whole_steps(m);
-	while (model__step(m, kept, &s))
+	while (model__step(m, kept, &step))
 		kept++;
-	first = model__steps(m) - kept;
+	first_kept = model__steps(m) - kept;
 	for (size_t i = 0; i < kept; i++) {
-		number = first + i; /* number among all steps */
-		if (number < first_is_partial || number - first_is_partial < o->skip ||
-		    (o->steps && number - first_is_partial - o->skip >= o->steps))
+		uint64_t number = first_kept + i;  /* among all steps */
+		uint64_t whole = number - partial; /* among those that are whole */
+
+		if (number < partial || whole < o->skip ||
+		    (o->steps && whole - o->skip >= o->steps))
 			continue;
-		model__step(m, i, &s);
+		model__step(m, i, &step);
 		if (array__grow(&times, &room, n + 1, sizeof(*times))) {
 			free(times);
 			return -ENOMEM;
 		}
-		times[n++] = s.end - s.start;
+		times[n++] = step.end - step.start;
 	}
 	if (n) {
 		qsort(times, n, sizeof(*times), array__compare_u64);
@@ -66,13 +67,14 @@ static enum recorded how_recorded(const struct analysis *a)
 	return !attached || !strcmp(attached, "live") ? RECORDED_LIVE : RECORDED_WHOLE;
 }
 
-/* Copies the figures of a recording, so that the recording itself can be freed. */
+/* Copies the figures of a recording, so that the recording itself can be freed. Returns 0 or
+ * -ENOMEM. */
 static int copy_figures(struct compared *c, const struct analysis *a, size_t device,
 			const struct compare_opts *o)
 {
 	const char *name;
 	char detail[DETAIL_TEXT];
-	struct row r = { 0 };
+	struct row peak_line = { 0 };
 
 	model__device(a->model, device, &c->device);
 	name = words__device_fact(a->facts, &c->device, "name");
@@ -88,11 +90,11 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 	c->is_window = model__window(a->model, &c->window_start);
 	c->events = model__events(a->model);
 	c->lost = words__lost(a->model, a->facts);
-	if (model__peak_line(a->model, device, false, &r) &&
-	    (copy_text(&c->file, r.file) || copy_text(&c->func, r.func) ||
-	     copy_text(&c->module, r.module)))
+	if (model__peak_line(a->model, device, false, &peak_line) &&
+	    (copy_text(&c->file, peak_line.file) || copy_text(&c->func, peak_line.func) ||
+	     copy_text(&c->module, peak_line.module)))
 		return -ENOMEM;
-	c->line = r.line;
+	c->line = peak_line.line;
 	return measure_steps(c, a->model, o);
 }
 
@@ -175,23 +177,23 @@ enum {
 	W_NR
 };
 
-/* Writes a warning W_*. Returns whether it applies; if not, buf may have any text. */
+/* Writes a warning W_* about c. Returns whether it applies; if not, buf may have any text. */
 static bool warn(const struct compared *first, const struct compared *c, int what, char *buf)
 {
 	static const char *const recorded[] = { [RECORDED_WHOLE] = "from its start",
 						[RECORDED_LIVE] = "while it ran",
 						[RECORDED_BY_TORCH] = "by PyTorch itself" };
-	char a[100], b[100];
+	char text[100], first_text[100];
 	bool same = c == first;
 
 	switch (what) {
 	case W_OOM:
 		snprintf(buf, COMPARE_TEXT, "it ran out of memory, %s time%s",
-			 text__count(a, 32, c->device.ooms), c->device.ooms == 1 ? "" : "s");
+			 text__count(text, 32, c->device.ooms), c->device.ooms == 1 ? "" : "s");
 		return c->device.ooms;
 	case W_LOST:
 		snprintf(buf, COMPARE_TEXT, "%s lost, so its figures are lower bounds",
-			 text__counted(a, 32, c->lost, "event"));
+			 text__counted(text, 32, c->lost, "event"));
 		return c->lost;
 	case W_CUT:
 		snprintf(buf, COMPARE_TEXT, "the recording is not complete");
@@ -201,11 +203,11 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 		return *c->detail;
 	case W_DRIFT:
 		snprintf(buf, COMPARE_TEXT, "blocks and the allocator's totals differ by up to %s",
-			 text__bytes(a, 24, c->device.drift));
+			 text__bytes(text, 24, c->device.drift));
 		return c->device.has_totals && c->device.drift;
 	case W_BEFORE:
 		snprintf(buf, COMPARE_TEXT, "%s were there %s",
-			 text__bytes(a, 24, c->device.before_attach_start),
+			 text__bytes(text, 24, c->device.before_attach_start),
 			 words__before(c->recorded == RECORDED_BY_TORCH));
 		return c->device.has_totals && c->device.before_attach_start;
 	case W_PROGRAM:
@@ -221,8 +223,9 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 		if (same || !differ(c->device_name, first->device_name))
 			return false;
 		snprintf(buf, COMPARE_TEXT, "it ran on another device (%s, the first on %s)",
-			 text__clean(a, sizeof(a), c->device_name, strlen(c->device_name)),
-			 text__clean(b, sizeof(b), first->device_name, strlen(first->device_name)));
+			 text__clean(text, sizeof(text), c->device_name, strlen(c->device_name)),
+			 text__clean(first_text, sizeof(first_text), first->device_name,
+				     strlen(first->device_name)));
 		return true;
 	case W_DRY:
 		snprintf(buf, COMPARE_TEXT, "it is %sa dry run, unlike the first",
@@ -232,12 +235,14 @@ static bool warn(const struct compared *first, const struct compared *c, int wha
 		if (same || !differ(c->torch, first->torch))
 			return false;
 		snprintf(buf, COMPARE_TEXT, "its PyTorch is %s, that of the first %s",
-			 text__clean(a, sizeof(a), c->torch, strlen(c->torch)),
-			 text__clean(b, sizeof(b), first->torch, strlen(first->torch)));
+			 text__clean(text, sizeof(text), c->torch, strlen(c->torch)),
+			 text__clean(first_text, sizeof(first_text), first->torch,
+				     strlen(first->torch)));
 		return true;
 	case W_STEPS:
 		snprintf(buf, COMPARE_TEXT, "it has %s, the first has %s",
-			 text__counted(a, 32, c->steps, "step"), text__count(b, 32, first->steps));
+			 text__counted(text, 32, c->steps, "step"),
+			 text__count(first_text, 32, first->steps));
 		return !same && c->steps != first->steps;
 	case W_ATTACHED:
 		snprintf(buf, COMPARE_TEXT, "it was recorded %s, the first %s",
@@ -288,6 +293,7 @@ static const struct column columns[COL_NR] = {
 	[COL_STEPS] = { "Steps", true, 2 },
 };
 
+/* The texts of a recording's row. */
 struct cells {
 	char text[COL_NR][40]; /* without the name */
 	char name[REPORT_TEXT], where[REPORT_TEXT];
@@ -297,11 +303,11 @@ struct cells {
 static void say_where(struct cells *s, const struct compared *c, size_t room)
 {
 	const char *phase = c->device.peak_allocated ? words__phase(c->device.peak_phase) : "";
-	struct row r = { .file = c->file,
-			 .func = c->func ? c->func : "",
-			 .line = c->line,
-			 .source = "frame",
-			 .module = "" };
+	struct row row = { .file = c->file,
+			   .func = c->func ? c->func : "",
+			   .line = c->line,
+			   .source = "frame",
+			   .module = "" };
 	char place[REPORT_TEXT], clean[REPORT_TEXT / 2];
 	size_t rest = strlen(phase) + 2, of_place = room > rest ? room - rest : 0;
 	const char *file;
@@ -309,7 +315,7 @@ static void say_where(struct cells *s, const struct compared *c, size_t room)
 	snprintf(s->where, sizeof(s->where), "%s", phase);
 	if (!c->file || room < 8)
 		return;
-	words__location(place, &r, c->cwd, of_place);
+	words__location(place, &row, c->cwd, of_place);
 	if (!strstr(place, ")")) {
 		file = strrchr(c->file, '/') ? strrchr(c->file, '/') + 1 : c->file;
 		text__clean(clean, sizeof(clean), file, strlen(file));
@@ -366,8 +372,8 @@ static void fill_cells(struct cells *s, const struct compared *c, const struct c
 		about = ">= ";
 	else if (d->peak_is > FIGURE_SINCE_ATTACH)
 		about = "~ ";
-	for (int k = 0; k < COL_NR; k++)
-		strcpy(s->text[k], "-");
+	for (int col = 0; col < COL_NR; col++)
+		strcpy(s->text[col], "-");
 	cut_name(s->name, c, name_columns);
 	snprintf(s->text[COL_PEAK], sizeof(s->text[0]), "%s%s", about,
 		 text__bytes(bytes, sizeof(bytes), d->peak_allocated));
@@ -423,7 +429,7 @@ static void print_notes(FILE *out, const struct compared *all, size_t n, bool ma
 	bool any = false;
 
 	for (size_t i = 0; i < n; i++)
-		for (size_t k = 0; nth_warning(all, i, k, text); k++) {
+		for (size_t nth = 0; nth_warning(all, i, nth, text); nth++) {
 			snprintf(line, sizeof(line), "%s: %s",
 				 text__clean(name, sizeof(name), all[i].name, strlen(all[i].name)),
 				 text);
@@ -443,39 +449,41 @@ static void print_notes(FILE *out, const struct compared *all, size_t n, bool ma
 			any ? "" : "\n", item, indent);
 }
 
+/* Prints the table, the warnings, and a hint. */
 int compare_text__print(FILE *out, const struct compared *all, size_t n,
 			const struct report_text_opts *o)
 {
-	struct grid *t = grid__new(columns, COL_NR);
-	struct cells *s = calloc(1, sizeof(*s));
+	struct grid *grid = grid__new(columns, COL_NR);
+	struct cells *cells = calloc(1, sizeof(*cells));
 	size_t width = report_text__width(out, o), room;
 	size_t names = name_width(all, n, width);
 	int err = -ENOMEM;
 
-	if (!t || !s)
+	if (!grid || !cells)
 		goto out;
 	for (size_t i = 0; i < n; i++) {
-		fill_cells(s, &all[i], i ? &all[0] : NULL, names, 0);
-		grid__row(t);
-		for (size_t c = 0; c < COL_NR; c++)
-			grid__put(t, c, c == COL_NAME ? s->name : s->text[c], NULL);
+		fill_cells(cells, &all[i], i ? &all[0] : NULL, names, 0);
+		grid__row(grid);
+		for (size_t col = 0; col < COL_NR; col++)
+			grid__put(grid, col, col == COL_NAME ? cells->name : cells->text[col],
+				  NULL);
 	}
-	err = grid__error(t);
+	err = grid__error(grid);
 	if (err)
 		goto out;
 	if (!any_totals(all, n)) { /* as on the CPU */
-		grid__show(t, COL_RESERVED, false);
-		grid__show(t, COL_CACHED, false);
-		grid__show(t, COL_MOST, false);
+		grid__show(grid, COL_RESERVED, false);
+		grid__show(grid, COL_CACHED, false);
+		grid__show(grid, COL_MOST, false);
 	}
 	/* A short path is useless, so it goes last. */
-	grid__last_goes(t, 5);
-	room = grid__fit(t, width, WHERE_WANTED, COL_NR);
-	grid__print_titles(t, out, report_text__colour(out, o),
+	grid__last_goes(grid, 5);
+	room = grid__fit(grid, width, WHERE_WANTED, COL_NR);
+	grid__print_titles(grid, out, report_text__colour(out, o),
 			   room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
 	for (size_t i = 0; i < n; i++) {
-		say_where(s, &all[i], room);
-		grid__print(t, out, i, words__cut(s->where, room));
+		say_where(cells, &all[i], room);
+		grid__print(grid, out, i, words__cut(cells->where, room));
 	}
 	print_notes(out, all, n, false);
 	if (n > 1) {
@@ -484,8 +492,8 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 				"memtrace-bpf diff OLD NEW");
 	}
 out:
-	grid__free(t);
-	free(s);
+	grid__free(grid);
+	free(cells);
 	return err;
 }
 
@@ -498,24 +506,24 @@ static void put_cell(FILE *out, const char *s)
 
 int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
 {
-	struct cells *s = calloc(1, sizeof(*s));
+	struct cells *cells = calloc(1, sizeof(*cells));
 
-	if (!s)
+	if (!cells)
 		return -ENOMEM;
 	fputs("| Configuration | Peak memory | | Reserved | Cached | Most cached | Step time | | "
 	      "Steps | Where it peaks |\n"
 	      "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
 	      out);
 	for (size_t i = 0; i < n; i++) {
-		fill_cells(s, &all[i], i ? &all[0] : NULL, REPORT_TEXT, 60);
+		fill_cells(cells, &all[i], i ? &all[0] : NULL, REPORT_TEXT, 60);
 		fputc('|', out);
-		for (int k = 0; k < COL_NR; k++)
-			put_cell(out, k == COL_NAME ? s->name : s->text[k]);
-		put_cell(out, s->where);
+		for (int col = 0; col < COL_NR; col++)
+			put_cell(out, col == COL_NAME ? cells->name : cells->text[col]);
+		put_cell(out, cells->where);
 		fputc('\n', out);
 	}
 	print_notes(out, all, n, true);
-	free(s);
+	free(cells);
 	return 0;
 }
 
@@ -555,6 +563,7 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__uint(j, "ooms", d->ooms);
 }
 
+/* Writes recording i with its figures, those against the first one, and its warnings. */
 static void put_capture(struct json *j, const struct compared *all, size_t i)
 {
 	const struct compared *c = &all[i];

@@ -23,6 +23,7 @@ const char *diff__status(enum diff_status s)
 	return names[s];
 }
 
+/* Returns the absolute difference. */
 static uint64_t distance(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : b - a;
@@ -30,11 +31,11 @@ static uint64_t distance(uint64_t a, uint64_t b)
 
 char *diff__percent(char *buf, size_t size, uint64_t from, uint64_t to)
 {
-	double p = from ? 100.0 * ((double)to - (double)from) / (double)from : 0;
+	double percent = from ? 100.0 * ((double)to - (double)from) / (double)from : 0;
 
 	buf[0] = '\0';
-	if (from && p < 100000)
-		snprintf(buf, size, "%+.1f %%", p);
+	if (from && percent < 100000)
+		snprintf(buf, size, "%+.1f %%", percent);
 	return buf;
 }
 
@@ -67,8 +68,8 @@ static bool is_machinery(const struct dict *d, struct dict_frame f)
 	return rest && !strcmp(rest, "module.py");
 }
 
-/* The file of a line, as lines are paired by it. Versions of a program have a compiled function in
- * other libraries, so without a line its name alone counts. */
+/* Returns the file by which a line is paired. Versions of a program have a compiled function in
+ * other libraries, so without a line number its name alone counts: "". */
 static const char *paired_file(const char *file, const char *func, uint32_t line, bool native)
 {
 	return native && !line && *func && *func != '+' ? "" : file;
@@ -77,11 +78,12 @@ static const char *paired_file(const char *file, const char *func, uint32_t line
 /* Adds the lines of a stack: each calls the next inner one, and the innermost one allocates. All
  * calls of modules go through one function, so class and name of the module distinguish them. For
  * a line of Python, compiled functions inside it are its own work: their names depend on the
- * PyTorch version. */
+ * PyTorch version. Returns 0 or -ENOMEM. */
 static int add_stack(struct match *m, enum match_side side, const struct dict *d,
 		     const struct row *r)
 {
-	struct dict_stack s = dict__get_stack(d, r->stack);
+	struct dict_stack stack = dict__get_stack(d, r->stack);
+	/* Action and detail of the next line, as in match__add(); native_does: if it is compiled. */
 	uint64_t does = match__hash(m, "allocates", r->phase);
 	uint64_t detail = match__hash(m, "size", r->median);
 	uint64_t calls = match__hash(m, "calls a module", 0);
@@ -90,24 +92,24 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 	uint64_t whole = match__hash(m, "a function", 0);
 	int err = 0;
 
-	for (uint32_t i = 0; i < s.n && !err; i++) {
-		struct dict_loc loc = dict__get_loc(d, s.frames[i].loc);
-		struct dict_module mod = dict__get_module(d, s.frames[i].module);
-		bool machinery = is_machinery(d, s.frames[i]);
+	for (uint32_t i = 0; i < stack.n && !err; i++) {
+		struct dict_loc loc = dict__get_loc(d, stack.frames[i].loc);
+		struct dict_module mod = dict__get_module(d, stack.frames[i].module);
+		bool machinery = is_machinery(d, stack.frames[i]);
 		const char *file = dict__str(d, loc.file);
 		const char *func = dict__str(d, loc.func);
 
-		if (s.frames[i].loc && dict__is_native(d, s.frames[i].loc)) {
+		if (stack.frames[i].loc && dict__is_native(d, stack.frames[i].loc)) {
 			err = match__add(m, side, paired_file(file, func, loc.line, true), func,
 					 loc.line, loc.line ? native_does : whole, detail);
 			native_does = match__hash(m, func, 0);
 			continue;
 		}
-		if (s.frames[i].loc && machinery)
+		if (stack.frames[i].loc && machinery)
 			err = match__add(m, side, file, func, loc.line, calls, 0);
-		else if (s.frames[i].loc)
+		else if (stack.frames[i].loc)
 			err = match__add(m, side, file, func, loc.line, does, detail);
-		if (s.frames[i].module) {
+		if (stack.frames[i].module) {
 			does = match__hash(m, dict__str(d, mod.cls), 1);
 			detail = hash_name(m, dict__str(d, mod.name));
 		} else if (!machinery) {
@@ -120,7 +122,7 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 }
 
 /* Adds the lines of all allocations, not only of live blocks, because more lines give better
- * matches. */
+ * matches. Returns 0 or -errno. */
 static int add_lines(struct match *m, enum match_side side, const struct diff_side *s)
 {
 	static const enum row_when when[] = { ROWS_TOTAL, ROWS_AT_MARK };
@@ -165,37 +167,38 @@ static int find_number(struct joiner *j, enum match_side side, uint32_t loc, uin
 {
 	const struct dict *d = j->d->side[side].a->dict;
 	uint64_t key = (uint64_t)side << 32 | loc;
-	struct dict_loc l;
+	struct dict_loc place;
 
 	if (map64__get(j->numbers, key, ret))
 		return 0;
-	l = dict__get_loc(d, loc);
+	place = dict__get_loc(d, loc);
 	*ret = match__number(j->d->match, side,
-			     paired_file(dict__str(d, l.file), dict__str(d, l.func), l.line,
-					 dict__is_native(d, loc)),
-			     dict__str(d, l.func), l.line);
+			     paired_file(dict__str(d, place.file), dict__str(d, place.func),
+					 place.line, dict__is_native(d, loc)),
+			     dict__str(d, place.func), place.line);
 	return map64__set(j->numbers, key, *ret);
 }
 
-/* Mixes a stack into the hash *h: the paired numbers of its lines, and its modules. */
+/* Mixes a stack into the hash *h: the paired numbers of its lines, and its modules. Returns 0 or
+ * -ENOMEM. */
 static int mix_stack(struct joiner *j, enum match_side side, const struct row *r, uint64_t *h)
 {
 	const struct dict *d = j->d->side[side].a->dict;
-	struct dict_stack s = dict__get_stack(d, r->stack);
+	struct dict_stack stack = dict__get_stack(d, r->stack);
 	uint64_t number;
 	int err = 0;
 
-	mix(h, j->seed, s.walk);
-	for (uint32_t i = 0; i < s.n && !err; i++) {
-		struct dict_module m = dict__get_module(d, s.frames[i].module);
+	mix(h, j->seed, stack.walk);
+	for (uint32_t i = 0; i < stack.n && !err; i++) {
+		struct dict_module module = dict__get_module(d, stack.frames[i].module);
 
-		if (s.frames[i].module) {
-			mix_text(h, j->seed, dict__str(d, m.name));
-			mix_text(h, j->seed, dict__str(d, m.cls));
+		if (stack.frames[i].module) {
+			mix_text(h, j->seed, dict__str(d, module.name));
+			mix_text(h, j->seed, dict__str(d, module.cls));
 		}
-		if (is_machinery(d, s.frames[i]))
+		if (is_machinery(d, stack.frames[i]))
 			continue;
-		err = find_number(j, side, s.frames[i].loc, &number);
+		err = find_number(j, side, stack.frames[i].loc, &number);
 		mix(h, j->seed, err ? 0 : number);
 	}
 	if (row__has_leaf(r))
@@ -204,56 +207,57 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 }
 
 /* Computes a row's identity, which is equal for rows to pair: a hash with a random seed, so that
- * collisions cannot be crafted. category: include the category. */
+ * collisions cannot be crafted. category: include the category. Returns 0 or -ENOMEM. */
 static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category,
 		  uint64_t *ret)
 {
 	const struct diff_opts *o = &j->d->opts;
-	bool line = o->by == BY_LINE || o->by == BY_STACK;
-	uint64_t h = 0;
+	bool by_place = o->by == BY_LINE || o->by == BY_STACK;
+	uint64_t hash = 0;
 	int err = 0;
 
-	mix(&h, j->seed, r->before_attach);
-	if (line && r->file)
-		mix(&h, j->seed,
+	mix(&hash, j->seed, r->before_attach);
+	if (by_place && r->file)
+		mix(&hash, j->seed,
 		    match__number(j->d->match, side,
 				  paired_file(r->file, r->func, r->line,
 					      !strcmp(r->source, "native")),
 				  r->func, r->line));
-	else if (line)
-		mix_text(&h, j->seed, r->source);
-	if (line && !o->any_phase && !r->before_attach)
-		mix(&h, j->seed, r->charged);
+	else if (by_place)
+		mix_text(&hash, j->seed, r->source);
+	if (by_place && !o->any_phase && !r->before_attach)
+		mix(&hash, j->seed, r->charged);
 	if (o->by == BY_STACK && !r->before_attach)
-		err = mix_stack(j, side, r, &h);
+		err = mix_stack(j, side, r, &hash);
 	if (o->by == BY_MODULE || o->by == BY_LAYER || (o->by == BY_LINE && !o->any_module)) {
-		mix_text(&h, j->seed, r->module);
-		mix_text(&h, j->seed, r->module_class);
-		mix_text(&h, j->seed, r->module_root);
+		mix_text(&hash, j->seed, r->module);
+		mix_text(&hash, j->seed, r->module_class);
+		mix_text(&hash, j->seed, r->module_root);
 	}
-	if (o->by == BY_PHASE || (line && !o->any_phase))
-		mix(&h, j->seed, r->before_attach ? 99 : r->phase);
+	if (o->by == BY_PHASE || (by_place && !o->any_phase))
+		mix(&hash, j->seed, r->before_attach ? 99 : r->phase);
 	if (category && (o->by == BY_CATEGORY || (o->by == BY_LINE && !o->any_category)))
-		mix_text(&h, j->seed, r->category);
+		mix_text(&hash, j->seed, r->category);
 	if (o->by == BY_LINE && r->before_attach)
-		mix_text(&h, j->seed, r->name);
+		mix_text(&hash, j->seed, r->name);
 	if (o->by == BY_THREAD)
-		mix_text(&h, j->seed, r->thread);
-	*ret = h;
+		mix_text(&hash, j->seed, r->thread);
+	*ret = hash;
 	return err;
 }
 
 static void set_status(struct diff_row *r)
 {
-	const struct row *a = r->row[MATCH_OLD], *b = r->row[MATCH_NEW];
+	const struct row *old_row = r->row[MATCH_OLD], *new_row = r->row[MATCH_NEW];
 
-	if (!a || !b)
-		r->status = a ? DIFF_GONE : DIFF_NEW;
-	else if (a->bytes == b->bytes)
+	if (!old_row || !new_row)
+		r->status = old_row ? DIFF_GONE : DIFF_NEW;
+	else if (old_row->bytes == new_row->bytes)
 		r->status = DIFF_SAME;
 	else
-		r->status = a->bytes < b->bytes ? DIFF_GREW : DIFF_SHRANK;
-	r->moved = a && b && a->file && b->file && a->line != b->line;
+		r->status = old_row->bytes < new_row->bytes ? DIFF_GREW : DIFF_SHRANK;
+	r->moved = old_row && new_row && old_row->file && new_row->file &&
+		   old_row->line != new_row->line;
 }
 
 static bool has_unknown_role(const struct row *r)
@@ -261,7 +265,8 @@ static bool has_unknown_role(const struct row *r)
 	return r->category && !strcmp(r->category, category__name(CATEGORY_UNKNOWN));
 }
 
-/* Finds an unpaired old row with this key that may equal r; SIZE_MAX: none. */
+/* Finds an unpaired old row that may equal r, from this key on; SIZE_MAX: none. category: as in
+ * pair_rows(). */
 static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_t key,
 		       const struct row *r, bool category)
 {
@@ -275,7 +280,7 @@ static size_t find_old(const struct diff *d, const struct map64 *by_key, uint64_
 }
 
 /* Maps the keys of unpaired old rows to their indices. If the key is taken, uses the next free key:
- * find_old() tries the following keys, too. */
+ * find_old() tries the following keys, too. Returns 0 or -ENOMEM. */
 static int map_old_rows(struct joiner *j, const struct diff *d, struct map64 *by_key, bool category)
 {
 	uint64_t key, found;
@@ -299,7 +304,8 @@ static int map_old_rows(struct joiner *j, const struct diff *d, struct map64 *by
 /*
  * Pairs rows that have no partner yet. Rows with the same key (such as threads of one name) pair in
  * order of size. category true: their categories must be equal. Otherwise one of them may be
- * unknown, because a short recording recognizes fewer roles.
+ * unknown, because a short recording recognizes fewer roles. paired[i]: new row i has a partner.
+ * Returns 0 or -ENOMEM.
  */
 static int pair_rows(struct joiner *j, struct diff *d, bool *paired, bool category)
 {
@@ -312,48 +318,49 @@ static int pair_rows(struct joiner *j, struct diff *d, bool *paired, bool catego
 	err = map_old_rows(j, d, by_key, category);
 	for (size_t i = 0; i < d->side[MATCH_NEW].n && !err; i++) {
 		const struct row *r = &d->side[MATCH_NEW].rows[i];
-		size_t at;
+		size_t old;
 
 		if (paired[i])
 			continue;
 		err = key_of(j, MATCH_NEW, r, category, &key);
 		if (err)
 			break;
-		at = find_old(d, by_key, key, r, category);
-		if (at == SIZE_MAX)
+		old = find_old(d, by_key, key, r, category);
+		if (old == SIZE_MAX)
 			continue;
-		d->rows[at].row[MATCH_NEW] = r;
+		d->rows[old].row[MATCH_NEW] = r;
 		paired[i] = true;
 	}
 	map64__free(by_key);
 	return err;
 }
 
-/* Fills d->rows: pairs of rows, then rows that only one side has. */
+/* Fills d->rows: the old rows with their partners, then the new rows without one. Returns 0 or
+ * -ENOMEM. */
 static int join_rows(struct diff *d)
 {
 	size_t nold = d->side[MATCH_OLD].n, nnew = d->side[MATCH_NEW].n;
-	struct joiner j = { .d = d, .seed = hash__seed() };
+	struct joiner joiner = { .d = d, .seed = hash__seed() };
 	bool *paired = calloc(nnew + 1, sizeof(*paired));
 	int err = -ENOMEM;
 
-	j.numbers = map64__new();
+	joiner.numbers = map64__new();
 	d->rows = calloc(nold + nnew + 1, sizeof(*d->rows));
-	if (!paired || !j.numbers || !d->rows)
+	if (!paired || !joiner.numbers || !d->rows)
 		goto out;
 	for (size_t i = 0; i < nold; i++)
 		d->rows[d->n++].row[MATCH_OLD] = &d->side[MATCH_OLD].rows[i];
-	err = pair_rows(&j, d, paired, true);
+	err = pair_rows(&joiner, d, paired, true);
 	if (err)
 		goto out;
 	/* Then rows of the same line whose categories may differ. */
 	if (d->opts.by == BY_LINE && !d->opts.any_category)
-		err = pair_rows(&j, d, paired, false);
+		err = pair_rows(&joiner, d, paired, false);
 	for (size_t i = 0; i < nnew; i++)
 		if (!paired[i])
 			d->rows[d->n++].row[MATCH_NEW] = &d->side[MATCH_NEW].rows[i];
 out:
-	map64__free(j.numbers);
+	map64__free(joiner.numbers);
 	free(paired);
 	return err;
 }
@@ -369,7 +376,7 @@ static int cmp_row(const void *pa, const void *pb)
 	const struct diff_row *a = pa, *b = pb;
 	const struct row *x = diff__shown(a);
 	const struct row *y = diff__shown(b);
-	int c;
+	int order;
 
 	if (change_of(a) != change_of(b))
 		return change_of(a) > change_of(b) ? -1 : 1;
@@ -377,16 +384,16 @@ static int cmp_row(const void *pa, const void *pb)
 		return a->status < b->status ? -1 : 1;
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	c = row_set__compare(x->file, y->file);
-	if (!c && x->line != y->line)
-		c = x->line < y->line ? -1 : 1;
-	c = c ? c : row_set__compare(x->func, y->func);
-	c = c ? c : row_set__compare(x->module, y->module);
-	c = c ? c : row_set__compare(x->thread, y->thread);
-	c = c ? c : (int)x->phase - (int)y->phase;
-	c = c ? c : row_set__compare(x->category, y->category);
-	c = c ? c : row_set__compare(x->name, y->name);
-	return c ? c : (x->cumulative > y->cumulative) - (x->cumulative < y->cumulative);
+	order = row_set__compare(x->file, y->file);
+	if (!order && x->line != y->line)
+		order = x->line < y->line ? -1 : 1;
+	order = order ? order : row_set__compare(x->func, y->func);
+	order = order ? order : row_set__compare(x->module, y->module);
+	order = order ? order : row_set__compare(x->thread, y->thread);
+	order = order ? order : (int)x->phase - (int)y->phase;
+	order = order ? order : row_set__compare(x->category, y->category);
+	order = order ? order : row_set__compare(x->name, y->name);
+	return order ? order : (x->cumulative > y->cumulative) - (x->cumulative < y->cumulative);
 }
 
 /* Sets the status of each row, the sums by status, and whether the rows explain the whole
@@ -399,12 +406,12 @@ static void sum_up(struct diff *d)
 
 	memset(d->sums, 0, sizeof(d->sums));
 	for (size_t i = 0; i < d->n; i++) {
-		struct diff_sum *s;
+		struct diff_sum *sum;
 
 		set_status(&d->rows[i]);
-		s = &d->sums[d->rows[i].status];
-		s->rows++;
-		s->bytes += change_of(&d->rows[i]);
+		sum = &d->sums[d->rows[i].status];
+		sum->rows++;
+		sum->bytes += change_of(&d->rows[i]);
 	}
 	d->overlap = d->opts.by == BY_LAYER;
 	d->missing = (int64_t)(device_change - rows_change);
@@ -413,11 +420,11 @@ static void sum_up(struct diff *d)
 
 static void drop_rows(struct diff *d)
 {
-	for (int k = 0; k < MATCH_SIDES; k++) {
-		free(d->side[k].rows);
-		d->side[k].rows = NULL;
-		d->side[k].n = 0;
-		d->side[k].sum = 0;
+	for (int side = 0; side < MATCH_SIDES; side++) {
+		free(d->side[side].rows);
+		d->side[side].rows = NULL;
+		d->side[side].n = 0;
+		d->side[side].sum = 0;
 	}
 	free(d->rows);
 	d->rows = NULL;

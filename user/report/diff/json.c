@@ -29,31 +29,31 @@ static uint64_t count_of(const struct row *r)
 
 static void put_side(struct json *j, const struct diff *d, enum match_side side)
 {
-	const struct diff_side *s = &d->side[side];
+	const struct diff_side *diff_side = &d->side[side];
 	const struct model_opts *at = &d->opts.at[side];
-	const struct facts *f = s->a->facts;
+	const struct facts *f = diff_side->a->facts;
 
 	json__open_object(j, side == MATCH_OLD ? "old" : "new");
-	json__string(j, "recording", s->a->name);
+	json__string(j, "recording", diff_side->a->name);
 	json__string(j, "cwd", facts__get(f, "cwd"));
 	json__string(j, "torch", facts__get(f, "torch"));
 	json__string(j, "python", facts__get(f, "python"));
 	json__string(j, "attached_at", facts__get(f, "attached_at"));
-	json__seconds(j, "duration", s->a->duration, 9);
-	words__put_window(j, s->a->model);
-	json__uint(j, "events", model__events(s->a->model));
-	json__uint(j, "lost", words__lost(s->a->model, f));
-	json__uint(j, "steps", model__whole_steps(s->a->model));
-	json__bool(j, "complete", s->a->complete);
+	json__seconds(j, "duration", diff_side->a->duration, 9);
+	words__put_window(j, diff_side->a->model);
+	json__uint(j, "events", model__events(diff_side->a->model));
+	json__uint(j, "lost", words__lost(diff_side->a->model, f));
+	json__uint(j, "steps", model__whole_steps(diff_side->a->model));
+	json__bool(j, "complete", diff_side->a->complete);
 	detail__put(j, f);
-	json__string(j, "device", s->device.name);
+	json__string(j, "device", diff_side->device.name);
 	json__string(j, "at", moment_names[at->at]);
-	json__seconds(j, "time", at->at == AT_TIME ? at->at_time : s->device.mark_time, 9);
-	json__uint(j, "allocated", s->device.mark_allocated);
-	json__string(j, "allocated_is", figure__name(s->device.mark_is));
-	json__uint(j, "peak_allocated", s->device.peak_allocated);
-	json__uint(j, "rows", s->n);
-	json__uint(j, "rows_bytes", s->sum);
+	json__seconds(j, "time", at->at == AT_TIME ? at->at_time : diff_side->device.mark_time, 9);
+	json__uint(j, "allocated", diff_side->device.mark_allocated);
+	json__string(j, "allocated_is", figure__name(diff_side->device.mark_is));
+	json__uint(j, "peak_allocated", diff_side->device.peak_allocated);
+	json__uint(j, "rows", diff_side->n);
+	json__uint(j, "rows_bytes", diff_side->sum);
 	json__close_object(j);
 }
 
@@ -92,11 +92,12 @@ static void put_files(struct json *j, const struct diff *d)
 	json__close_array(j);
 }
 
+/* Writes the place of one side's row; null: this side does not have it. stack: with its stack. */
 static void put_place(struct json *j, const char *key, const struct dict *dict, const struct row *r,
 		      bool stack)
 {
 	char buf[REPORT_TEXT];
-	struct dict_stack s;
+	struct dict_stack frames;
 
 	if (!r) {
 		json__null(j, key);
@@ -107,10 +108,10 @@ static void put_place(struct json *j, const char *key, const struct dict *dict, 
 	json__uint_or_null(j, "line", r->file && r->line, r->line);
 	json__string(j, "function", r->func);
 	if (stack) {
-		s = dict__get_stack(dict, r->before_attach ? 0 : r->stack);
+		frames = dict__get_stack(dict, r->before_attach ? 0 : r->stack);
 		json__open_array(j, "stack");
-		for (uint32_t i = s.n; i-- > 0;)
-			json__string(j, NULL, words__frame(buf, dict, s.frames[i]));
+		for (uint32_t i = frames.n; i-- > 0;)
+			json__string(j, NULL, words__frame(buf, dict, frames.frames[i]));
 		if (row__has_leaf(r))
 			json__string(j, NULL, r->node_class);
 		json__close_array(j);
@@ -121,14 +122,14 @@ static void put_place(struct json *j, const char *key, const struct dict *dict, 
 /* Writes the properties of a row; if both sides have it, the new side's. */
 static void put_words(struct json *j, const struct diff *d, const struct row *r)
 {
-	unsigned of = words__row_properties(d->opts.by, 0);
+	unsigned groups = words__row_properties(d->opts.by, 0);
 
-	if (of & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
+	if (groups & (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)) {
 		json__string(j, "module", r->module);
 		json__string(j, "module_class", r->module_class);
 		json__string(j, "module_root", r->module_root);
 	}
-	if ((of & 1U << BY_PHASE) && !r->before_attach)
+	if ((groups & 1U << BY_PHASE) && !r->before_attach)
 		json__string(j, "phase", phase__name(r->phase));
 	if (r->thread && d->opts.by == BY_THREAD)
 		json__string(j, "thread", r->thread);
@@ -142,7 +143,7 @@ static void put_words(struct json *j, const struct diff *d, const struct row *r)
 
 static void put_row(struct json *j, const struct diff *d, const struct diff_row *r)
 {
-	const struct row *a = r->row[MATCH_OLD], *b = r->row[MATCH_NEW];
+	const struct row *old_row = r->row[MATCH_OLD], *new_row = r->row[MATCH_NEW];
 	bool stack = d->opts.by == BY_STACK;
 
 	json__open_object(j, NULL);
@@ -150,16 +151,17 @@ static void put_row(struct json *j, const struct diff *d, const struct diff_row 
 	json__int(j, "change", change(diff__bytes(r, MATCH_OLD), diff__bytes(r, MATCH_NEW)));
 	json__uint(j, "old_bytes", diff__bytes(r, MATCH_OLD));
 	json__uint(j, "new_bytes", diff__bytes(r, MATCH_NEW));
-	json__uint(j, "old_count", count_of(a));
-	json__uint(j, "new_count", count_of(b));
+	json__uint(j, "old_count", count_of(old_row));
+	json__uint(j, "new_count", count_of(new_row));
 	if (stack || d->opts.by == BY_LINE) {
-		put_place(j, "old", d->side[MATCH_OLD].a->dict, a, stack);
-		put_place(j, "new", d->side[MATCH_NEW].a->dict, b, stack);
+		put_place(j, "old", d->side[MATCH_OLD].a->dict, old_row, stack);
+		put_place(j, "new", d->side[MATCH_NEW].a->dict, new_row, stack);
 		json__bool(j, "moved", r->moved);
 	}
 	put_words(j, d, diff__shown(r));
-	if (a && b && a->category && b->category && strcmp(a->category, b->category) != 0)
-		json__string(j, "old_category", a->category);
+	if (old_row && new_row && old_row->category && new_row->category &&
+	    strcmp(old_row->category, new_row->category) != 0)
+		json__string(j, "old_category", old_row->category);
 	json__close_object(j);
 }
 
@@ -197,21 +199,24 @@ int diff_json__print(FILE *out, const struct diff *d, size_t top)
 	return 0;
 }
 
+/* Writes a line. Returns 0 or -ENOMEM. */
 static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *dr)
 {
-	const struct row *a = dr->row[MATCH_OLD], *b = dr->row[MATCH_NEW], *r = diff__shown(dr);
+	const struct row *old_row = dr->row[MATCH_OLD], *new_row = dr->row[MATCH_NEW],
+			 *r = diff__shown(dr);
 	const struct dict *dict = d->side[diff__shown_side(dr)].a->dict;
-	unsigned of = words__row_properties(d->opts.by, 0);
+	unsigned groups = words__row_properties(d->opts.by, 0);
 	int err = 0;
-	bool line = of & 1U << BY_LINE, phase = !r->before_attach && (of & 1U << BY_PHASE);
+	bool line = groups & 1U << BY_LINE, phase = !r->before_attach && (groups & 1U << BY_PHASE);
 
 	fprintf(out, "%s,%" PRId64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64,
 		diff__status(dr->status),
 		change(diff__bytes(dr, MATCH_OLD), diff__bytes(dr, MATCH_NEW)),
-		diff__bytes(dr, MATCH_OLD), diff__bytes(dr, MATCH_NEW), count_of(a), count_of(b));
+		diff__bytes(dr, MATCH_OLD), diff__bytes(dr, MATCH_NEW), count_of(old_row),
+		count_of(new_row));
 	report_csv__field(out, d->side[MATCH_NEW].device.name);
-	report_csv__place(out, line ? a : NULL);
-	report_csv__place(out, line ? b : NULL);
+	report_csv__place(out, line ? old_row : NULL);
+	report_csv__place(out, line ? new_row : NULL);
 	report_csv__field(out, r->module);
 	report_csv__field(out, r->module_class);
 	report_csv__field(out, phase ? phase__name(r->phase) : NULL);

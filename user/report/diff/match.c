@@ -17,8 +17,9 @@
 struct match_line {
 	uint32_t file, func, line; /* file, func: indices in match.text */
 	uint32_t partner_no;	   /* line on the other side: index in match.lines + 1; 0: none */
-	size_t first[2];	   /* index in match.things of the first action, first detail */
-	uint8_t n[2], side;	   /* n: number of actions, of details; side: enum match_side */
+	/* [false]: of the actions, [true]: of the details */
+	size_t first[2];    /* index of the first one in match.things */
+	uint8_t n[2], side; /* n: their number; side: enum match_side */
 };
 
 /* An action of a line, or a detail: see match__add(). */
@@ -47,6 +48,7 @@ struct match {
 	size_t nrenamed, room_renamed;
 };
 
+/* Returns the line's file; for the new side the old file that it is paired with. */
 static uint32_t settled_file(const struct match *m, const struct match_line *l)
 {
 	return l->side == MATCH_NEW ? m->file_of[l->file] : l->file;
@@ -82,6 +84,7 @@ static int cmp_place(const void *a, const void *b)
 	return x->func < y->func ? -1 : x->func > y->func;
 }
 
+/* Orders by file name, then old files before new ones, then by path. */
 static int cmp_file(const void *pa, const void *pb, void *ctx)
 {
 	const struct file *a = pa, *b = pb;
@@ -112,16 +115,18 @@ static uint64_t hash_base(const struct match *m, uint32_t file)
 /* Returns the number of equal path components at the end of two paths. */
 static uint64_t count_common(const char *a, const char *b)
 {
-	const char *x = a + strlen(a);
-	const char *y = b + strlen(b);
+	const char *end_a = a + strlen(a);
+	const char *end_b = b + strlen(b);
 	uint64_t n = 0;
 
-	while (x > a && y > b && x[-1] == y[-1]) {
-		x--;
-		y--;
-		n += *x == '/';
+	while (end_a > a && end_b > b && end_a[-1] == end_b[-1]) {
+		end_a--;
+		end_b--;
+		n += *end_a == '/';
 	}
-	return n + ((x == a || x[-1] == '/') && (y == b || y[-1] == '/') && *x != '/');
+	if (*end_a == '/') /* counted already */
+		return n;
+	return n + ((end_a == a || end_a[-1] == '/') && (end_b == b || end_b[-1] == '/'));
 }
 
 /* Returns the path relative to cwd; NULL: it is not below cwd. */
@@ -157,6 +162,7 @@ static uint64_t weigh_files(const struct match *m, const struct file *a, const s
 	       (funcs < 0xfffff ? funcs : 0xfffff);
 }
 
+/* Pairs two files with different paths. Returns 0 or -ENOMEM. */
 static int add_pair(struct match *m, struct file *old_file, struct file *new_file)
 {
 	int err = array__grow(&m->renamed, &m->room_renamed, m->nrenamed + 1, sizeof(*m->renamed));
@@ -170,27 +176,28 @@ static int add_pair(struct match *m, struct file *old_file, struct file *new_fil
 	return 0;
 }
 
-/* Returns the index of the best partner among n files; SIZE_MAX: none, or two are equally good.
- * scores: their weights, each `step` entries after the one before. */
+/* Returns the index of the best partner among the n files `of`; SIZE_MAX: none, or two are equally
+ * good. scores: their weights, each `step` entries after the one before. */
 static size_t find_best(const uint64_t *scores, size_t n, size_t step, const struct file *of)
 {
 	size_t found = SIZE_MAX;
 	uint64_t most = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		uint64_t s = of[i].taken ? 0 : scores[i * step];
+		uint64_t score = of[i].taken ? 0 : scores[i * step];
 
-		if (s && s == most)
+		if (score && score == most)
 			found = SIZE_MAX;
-		if (s > most) {
-			most = s;
+		if (score > most) {
+			most = score;
 			found = i;
 		}
 	}
 	return found;
 }
 
-/* Pairs files of one name that are each other's best partner, then repeats with the rest. */
+/* Pairs files of one name that are each other's best partner, then repeats with the rest. Returns 0
+ * or -ENOMEM. */
 static int pair_group(struct match *m, struct file *old_files, size_t nold, struct file *new_files,
 		      size_t nnew)
 {
@@ -208,14 +215,15 @@ static int pair_group(struct match *m, struct file *old_files, size_t nold, stru
 	while (more && !err) {
 		more = false;
 		for (size_t i = 0; i < nold && !err; i++) {
-			size_t k;
+			size_t best;
 
 			if (old_files[i].taken)
 				continue;
-			k = find_best(scores + i * nnew, nnew, 1, new_files);
-			if (k == SIZE_MAX || find_best(scores + k, nold, nnew, old_files) != i)
+			best = find_best(scores + i * nnew, nnew, 1, new_files);
+			if (best == SIZE_MAX ||
+			    find_best(scores + best, nold, nnew, old_files) != i)
 				continue;
-			err = add_pair(m, &old_files[i], &new_files[k]);
+			err = add_pair(m, &old_files[i], &new_files[best]);
 			more = true;
 		}
 	}
@@ -223,8 +231,8 @@ static int pair_group(struct match *m, struct file *old_files, size_t nold, stru
 	return err;
 }
 
-/* Lists the files that only one side has. p: sorted. Returns their number. */
-static size_t list_unpaired(const struct match *m, const struct place *p, size_t n,
+/* Lists the files that only one side has. places: n functions, sorted. Returns their number. */
+static size_t list_unpaired(const struct match *m, const struct place *places, size_t n,
 			    struct file *files)
 {
 	size_t nfiles = 0;
@@ -232,13 +240,13 @@ static size_t list_unpaired(const struct match *m, const struct place *p, size_t
 	for (size_t i = 0; i < n;) {
 		size_t end = i + 1;
 
-		while (end < n && p[end].file == p[i].file)
+		while (end < n && places[end].file == places[i].file)
 			end++;
-		if (p[i].side == p[end - 1].side)
-			files[nfiles++] = (struct file){ .file = p[i].file,
-							 .side = p[i].side,
-							 .base = hash_base(m, p[i].file),
-							 .funcs = p + i,
+		if (places[i].side == places[end - 1].side)
+			files[nfiles++] = (struct file){ .file = places[i].file,
+							 .side = places[i].side,
+							 .base = hash_base(m, places[i].file),
+							 .funcs = places + i,
 							 .nfuncs = end - i };
 		i = end;
 	}
@@ -246,17 +254,17 @@ static size_t list_unpaired(const struct match *m, const struct place *p, size_t
 }
 
 /* Lists the functions of all lines, sorted, each once. Returns their number. */
-static size_t unique_places(const struct match *m, struct place *p)
+static size_t unique_places(const struct match *m, struct place *places)
 {
 	size_t n = 0;
 
 	for (size_t i = 0; i < m->n; i++)
-		p[i] = (struct place){ m->lines[i].file, m->lines[i].func, m->lines[i].side };
+		places[i] = (struct place){ m->lines[i].file, m->lines[i].func, m->lines[i].side };
 	if (m->n)
-		qsort(p, m->n, sizeof(*p), cmp_place);
+		qsort(places, m->n, sizeof(*places), cmp_place);
 	for (size_t i = 0; i < m->n; i++)
-		if (!n || cmp_place(&p[n - 1], &p[i]))
-			p[n++] = p[i];
+		if (!n || cmp_place(&places[n - 1], &places[i]))
+			places[n++] = places[i];
 	return n;
 }
 
@@ -277,15 +285,16 @@ static int pair_files(struct match *m)
 		m->file_of[i] = (uint32_t)i;
 	n = list_unpaired(m, places, unique_places(m, places), files);
 	qsort_r(files, n, sizeof(*files), cmp_file, m);
-	for (size_t i = 0, end; i < n && !err; i = end) {
-		size_t new_from = i;
+	for (size_t first = 0, end; first < n && !err; first = end) { /* files of one name */
+		size_t first_new = first;
 
-		while (new_from < n && files[new_from].base == files[i].base &&
-		       files[new_from].side == MATCH_OLD)
-			new_from++;
-		for (end = new_from; end < n && files[end].base == files[i].base;)
+		while (first_new < n && files[first_new].base == files[first].base &&
+		       files[first_new].side == MATCH_OLD)
+			first_new++;
+		for (end = first_new; end < n && files[end].base == files[first].base;)
 			end++;
-		err = pair_group(m, files + i, new_from - i, files + new_from, end - new_from);
+		err = pair_group(m, files + first, first_new - first, files + first_new,
+				 end - first_new);
 	}
 	if (m->nrenamed)
 		qsort(m->renamed, m->nrenamed, sizeof(*m->renamed), cmp_renamed);
@@ -344,7 +353,8 @@ uint64_t match__hash(const struct match *m, const char *s, uint64_t more)
 			 hash__bytes(m->seed, s, strlen(s)) ^ more * UINT64_C(0x9e3779b97f4a7c15));
 }
 
-/* Finds or adds a string; equal strings of both sides have the same number. NULL counts as "". */
+/* Finds or adds a string; equal strings of both sides have the same number. NULL counts as "".
+ * Returns 0 or -ENOMEM. */
 static int intern_text(struct match *m, const char *s, uint32_t *ret)
 {
 	uint64_t key, found;
@@ -392,7 +402,7 @@ static int add_line(struct match *m, enum match_side side, uint32_t file, uint32
 	return 0;
 }
 
-/* Adds an action or a detail to a line, unless the line has it. */
+/* Adds an action or a detail to a line, unless the line has it. Returns 0 or -ENOMEM. */
 static int add_thing(struct match *m, uint32_t line, uint64_t hash, bool detail)
 {
 	uint64_t key = hash__u64(m->seed, hash ^ (uint64_t)line << 1 ^ detail), old;
@@ -411,12 +421,13 @@ static int add_thing(struct match *m, uint32_t line, uint64_t hash, bool detail)
 int match__add(struct match *m, enum match_side side, const char *file, const char *func,
 	       uint32_t line, uint64_t does, uint64_t detail)
 {
-	uint32_t file_id, func_id, id;
+	uint32_t file_id, func_id, line_id;
 
 	if (intern_text(m, file, &file_id) || intern_text(m, func, &func_id) ||
-	    add_line(m, side, file_id, func_id, line, &id) || add_thing(m, id, does, false))
+	    add_line(m, side, file_id, func_id, line, &line_id) ||
+	    add_thing(m, line_id, does, false))
 		return -ENOMEM;
-	return detail ? add_thing(m, id, detail, true) : 0;
+	return detail ? add_thing(m, line_id, detail, true) : 0;
 }
 
 static int cmp_thing(const void *a, const void *b)
@@ -437,13 +448,13 @@ static void assign_things(struct match *m)
 	if (m->nthings)
 		qsort(m->things, m->nthings, sizeof(*m->things), cmp_thing);
 	for (size_t i = 0; i < m->nthings; i++) {
-		struct match_line *l = &m->lines[m->things[i].line];
+		struct match_line *line = &m->lines[m->things[i].line];
 		bool detail = m->things[i].detail;
 
-		if (!l->n[detail])
-			l->first[detail] = i;
-		if (l->n[detail] < MATCH_THINGS)
-			l->n[detail]++;
+		if (!line->n[detail])
+			line->first[detail] = i;
+		if (line->n[detail] < MATCH_THINGS)
+			line->n[detail]++;
 	}
 }
 
@@ -451,15 +462,15 @@ static void assign_things(struct match *m)
 static unsigned count_shared(const struct match *m, const struct match_line *a,
 			     const struct match_line *b, bool detail)
 {
-	const struct match_thing *x = m->things + a->first[detail],
-				 *y = m->things + b->first[detail];
+	const struct match_thing *things_a = m->things + a->first[detail],
+				 *things_b = m->things + b->first[detail];
 	unsigned n = 0;
 
 	for (unsigned i = 0, k = 0; i < a->n[detail] && k < b->n[detail];) {
-		n += x[i].hash == y[k].hash;
-		if (x[i].hash < y[k].hash)
+		n += things_a[i].hash == things_b[k].hash;
+		if (things_a[i].hash < things_b[k].hash)
 			i++;
-		else if (x[i].hash > y[k].hash)
+		else if (things_a[i].hash > things_b[k].hash)
 			k++;
 		else
 			i++, k++;
@@ -477,26 +488,27 @@ static unsigned count_shared(const struct match *m, const struct match_line *a,
 #define WEIGHT_UNMOVED (1 * WEIGHT)
 #define FAR 1000
 
-/* Returns WEIGHT times the share that n is of the larger of a and b. */
-static int64_t weigh_part(unsigned n, unsigned a, unsigned b)
+/* Returns WEIGHT times the share that the shared things are of the larger of a and b. */
+static int64_t weigh_part(unsigned shared, unsigned a, unsigned b)
 {
-	if (!n)
+	if (!shared)
 		return 0;
-	return n * WEIGHT / (a > b ? a : b);
+	return shared * WEIGHT / (a > b ? a : b);
 }
 
 /* Returns the weight of a pair of lines; 0: they share no action. */
 static int64_t weigh_lines(const struct match *m, const struct match_line *a,
 			   const struct match_line *b)
 {
-	unsigned n = count_shared(m, a, b, false);
+	unsigned actions = count_shared(m, a, b, false);
+	unsigned details = count_shared(m, a, b, true);
 	int64_t shift = (int64_t)b->line - (int64_t)a->line;
 	int64_t weight = WEIGHT_PAIR, far = shift < 0 ? -shift : shift;
 
-	if (!n)
+	if (!actions)
 		return 0;
-	weight += weigh_part(n, a->n[0], b->n[0]);
-	weight += WEIGHT_DETAIL * weigh_part(count_shared(m, a, b, true), a->n[1], b->n[1]);
+	weight += weigh_part(actions, a->n[false], b->n[false]);
+	weight += WEIGHT_DETAIL * weigh_part(details, a->n[true], b->n[true]);
 	if (!shift)
 		weight += WEIGHT_UNMOVED;
 	return weight - (far < FAR ? far : FAR);
@@ -525,6 +537,7 @@ static struct match_line *line_at(const struct aligner *a, size_t i)
 	return &a->m->lines[a->order[i]];
 }
 
+/* Makes two lines a pair. old_at, new_at: indices in order[]. */
 static void pair_lines(struct aligner *a, size_t old_at, size_t new_at)
 {
 	line_at(a, old_at)->partner_no = a->order[new_at] + 1;
@@ -535,13 +548,13 @@ static void pair_lines(struct aligner *a, size_t old_at, size_t new_at)
 static void pair_unmoved(struct aligner *a, struct span s)
 {
 	while (s.old_from < s.old_end && s.new_from < s.new_end) {
-		const struct match_line *x = line_at(a, s.old_from);
-		const struct match_line *y = line_at(a, s.new_from);
+		const struct match_line *old_line = line_at(a, s.old_from);
+		const struct match_line *new_line = line_at(a, s.new_from);
 
-		if (x->line == y->line && weigh_lines(a->m, x, y))
+		if (old_line->line == new_line->line && weigh_lines(a->m, old_line, new_line))
 			pair_lines(a, s.old_from, s.new_from);
-		s.old_from += x->line <= y->line;
-		s.new_from += y->line <= x->line;
+		s.old_from += old_line->line <= new_line->line;
+		s.new_from += new_line->line <= old_line->line;
 	}
 }
 
@@ -552,15 +565,15 @@ static int64_t sum_of(const struct aligner *a, uint32_t candidate_no)
 }
 
 /* Adds a pair with the best sequence that ends with it. The pair follows the sequence best_no, or
- * the best sequence that ends with a pair of the same shift (by_shift). */
+ * the best sequence that ends with a pair of the same shift (by_shift). Returns 0 or -ENOMEM. */
 static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old_at, size_t new_at,
 			 int64_t weight, uint32_t best_no)
 {
 	int64_t shift = (int64_t)line_at(a, new_at)->line - (int64_t)line_at(a, old_at)->line;
-	struct candidate c = { .old_at = (uint32_t)old_at,
-			       .new_at = (uint32_t)new_at,
-			       .before_no = best_no,
-			       .sum = sum_of(a, best_no) + weight };
+	struct candidate candidate = { .old_at = (uint32_t)old_at,
+				       .new_at = (uint32_t)new_at,
+				       .before_no = best_no,
+				       .sum = sum_of(a, best_no) + weight };
 	uint64_t last_no = 0;
 	int64_t last_sum;
 	int err = array__grow(&a->c, &a->room, a->n + 1, sizeof(*a->c));
@@ -570,11 +583,11 @@ static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old_a
 	map64__get(by_shift, (uint64_t)shift, &last_no);
 	last_sum = sum_of(a, (uint32_t)last_no);
 	if (last_no && last_sum + WEIGHT_FOLLOWS > sum_of(a, best_no)) {
-		c.before_no = (uint32_t)last_no;
-		c.sum = last_sum + WEIGHT_FOLLOWS + weight;
+		candidate.before_no = (uint32_t)last_no;
+		candidate.sum = last_sum + WEIGHT_FOLLOWS + weight;
 	}
-	a->c[a->n++] = c;
-	if (last_no && last_sum >= c.sum)
+	a->c[a->n++] = candidate;
+	if (last_no && last_sum >= candidate.sum)
 		return 0;
 	return map64__set(by_shift, (uint64_t)shift, a->n);
 }
@@ -583,22 +596,23 @@ static int add_candidate(struct aligner *a, struct map64 *by_shift, size_t old_a
  * Fills a table by dynamic programming, a row for each old line. best_no[k] is the candidate that
  * ends the best sequence of pairs over the old lines so far and the first k new ones. It is the
  * best of three: the row above, the new line before (left), and this pair after the best sequence
- * above and left of it.
+ * above and left of it. Returns 0 or -ENOMEM.
  */
 static int find_sequences(struct aligner *a, struct span s, struct map64 *by_shift,
 			  uint32_t *best_no)
 {
-	for (size_t i = s.old_from; i < s.old_end; i++) {
+	for (size_t old_at = s.old_from; old_at < s.old_end; old_at++) {
 		uint32_t above_left_no = 0;
 
 		for (size_t k = 1; k <= s.new_end - s.new_from; k++) {
 			uint32_t above_no = best_no[k], left_no = best_no[k - 1];
-			size_t at = s.new_from + k - 1;
-			int64_t weight = weigh_lines(a->m, line_at(a, i), line_at(a, at));
+			size_t new_at = s.new_from + k - 1;
+			int64_t weight = weigh_lines(a->m, line_at(a, old_at), line_at(a, new_at));
 			int err;
 
 			if (weight) {
-				err = add_candidate(a, by_shift, i, at, weight, above_left_no);
+				err = add_candidate(a, by_shift, old_at, new_at, weight,
+						    above_left_no);
 				if (err)
 					return err;
 				if (a->c[a->n - 1].sum > sum_of(a, above_no))
@@ -612,7 +626,8 @@ static int find_sequences(struct aligner *a, struct span s, struct map64 *by_shi
 	return 0;
 }
 
-/* Pairs the lines of one function, in order, with the largest sum of weights. */
+/* Pairs the lines of one function, in order, with the largest sum of weights. Returns 0 or -ENOMEM.
+ */
 static int align_lines(struct aligner *a, struct span s)
 {
 	size_t nold = s.old_end - s.old_from, nnew = s.new_end - s.new_from;
@@ -667,18 +682,19 @@ static int cmp_order(const void *pa, const void *pb, void *ctx)
 static struct span function_at(const struct aligner *a, size_t at)
 {
 	const struct match_line *first = line_at(a, at);
-	struct span s = { at, at, at, at };
+	struct span span = { at, at, at, at };
 
 	for (size_t i = at; i < a->m->n; i++) {
-		const struct match_line *l = line_at(a, i);
+		const struct match_line *line = line_at(a, i);
 
-		if (settled_file(a->m, l) != settled_file(a->m, first) || l->func != first->func)
+		if (settled_file(a->m, line) != settled_file(a->m, first) ||
+		    line->func != first->func)
 			break;
-		if (l->side == MATCH_OLD)
-			s.old_end = s.new_from = i + 1;
-		s.new_end = i + 1;
+		if (line->side == MATCH_OLD)
+			span.old_end = span.new_from = i + 1;
+		span.new_end = i + 1;
 	}
-	return s;
+	return span;
 }
 
 int match__settle(struct match *m)
@@ -712,7 +728,7 @@ uint32_t match__number(const struct match *m, enum match_side side, const char *
 		       const char *func, uint32_t line)
 {
 	uint64_t file_id, func_id, found;
-	const struct match_line *l;
+	const struct match_line *match_line;
 
 	file = file ? file : "";
 	func = func ? func : "";
@@ -721,8 +737,9 @@ uint32_t match__number(const struct match *m, enum match_side side, const char *
 	    !map64__get(m->by_place,
 			hash_place(m, side, (uint32_t)file_id, (uint32_t)func_id, line), &found))
 		return 0;
-	l = &m->lines[found];
-	return l->side == MATCH_NEW && l->partner_no ? l->partner_no : (uint32_t)found + 1;
+	match_line = &m->lines[found];
+	return match_line->side == MATCH_NEW && match_line->partner_no ? match_line->partner_no
+								       : (uint32_t)found + 1;
 }
 
 size_t match__renamed(const struct match *m, const struct match_files **ret)

@@ -62,6 +62,7 @@ static char *say_change(char *buf, size_t size, uint64_t from, uint64_t to)
 	return buf;
 }
 
+/* Returns the escape sequence for a row; NULL: none. */
 static const char *colour_of(const struct printer *p, const struct diff_row *r)
 {
 	if (!p->colour || r->status == DIFF_SAME)
@@ -74,32 +75,32 @@ static const char *colour_of(const struct printer *p, const struct diff_row *r)
 static struct row both_modules(struct printer *p, const struct diff_row *dr, char *count,
 			       size_t size)
 {
-	const struct row *a = dr->row[MATCH_OLD], *b = dr->row[MATCH_NEW];
-	struct row r = *diff__shown(dr);
+	const struct row *old_row = dr->row[MATCH_OLD], *new_row = dr->row[MATCH_NEW];
+	struct row covering = *diff__shown(dr);
 
 	*count = '\0';
-	if (!a || !b || !a->modules || !b->modules) {
-		r = a && a->modules ? *a : r;
-		if (r.modules > 1)
-			snprintf(count, size, "%u", r.modules);
-		return r;
+	if (!old_row || !new_row || !old_row->modules || !new_row->modules) {
+		covering = old_row && old_row->modules ? *old_row : covering;
+		if (covering.modules > 1)
+			snprintf(count, size, "%u", covering.modules);
+		return covering;
 	}
-	if (a->modules != b->modules)
-		snprintf(count, size, "%u -> %u", a->modules, b->modules);
-	else if (a->modules > 1 || strcmp(a->module, b->module) != 0)
-		snprintf(count, size, "%u", a->modules > 1 ? a->modules : 2);
-	if (strcmp(a->module, b->module) != 0) {
-		snprintf(p->more, sizeof(p->more) - 2, "%s", a->module);
-		pattern__cover(p->more, b->module);
-		r.module = p->more;
+	if (old_row->modules != new_row->modules)
+		snprintf(count, size, "%u -> %u", old_row->modules, new_row->modules);
+	else if (old_row->modules > 1 || strcmp(old_row->module, new_row->module) != 0)
+		snprintf(count, size, "%u", old_row->modules > 1 ? old_row->modules : 2);
+	if (strcmp(old_row->module, new_row->module) != 0) {
+		snprintf(p->more, sizeof(p->more) - 2, "%s", old_row->module);
+		pattern__cover(p->more, new_row->module);
+		covering.module = p->more;
 	}
-	return r;
+	return covering;
 }
 
 /* Writes the row's modules to p->text: "blocks.*.mlp (4)". */
 static char *say_module(struct printer *p, const struct diff_row *dr)
 {
-	char count[32], words[40];
+	char count[32], suffix[40];
 	struct row r = both_modules(p, dr, count, sizeof(count));
 
 	if (*count && !strcmp(r.module, "*")) {
@@ -110,13 +111,14 @@ static char *say_module(struct printer *p, const struct diff_row *dr)
 	if (!*p->text)
 		strcpy(p->text, "(no module)");
 	if (*count) {
-		snprintf(words, sizeof(words), " (%s)", count);
-		words__cut_front(p->text, MODULE_MAX - strlen(words));
-		return strcat(p->text, words);
+		snprintf(suffix, sizeof(suffix), " (%s)", count);
+		words__cut_front(p->text, MODULE_MAX - strlen(suffix));
+		return strcat(p->text, suffix);
 	}
 	return words__cut_front(p->text, MODULE_MAX);
 }
 
+/* Writes "blocks.0.mlp (MLP)" to p->text. */
 static void say_module_and_class(struct printer *p, const struct row *r)
 {
 	char cls[REPORT_TEXT / 2];
@@ -169,14 +171,16 @@ static char *say_where(struct printer *p, const struct diff_row *dr, size_t room
 /* Returns the role, from the old side if the new side's is unknown. */
 static const char *role_of(const struct diff_row *dr)
 {
-	const struct row *a = dr->row[MATCH_OLD], *b = dr->row[MATCH_NEW];
+	const struct row *old_row = dr->row[MATCH_OLD], *new_row = dr->row[MATCH_NEW];
 	const char *name = diff__shown(dr)->category;
 
-	if (a && b && name && !strcmp(name, category__name(CATEGORY_UNKNOWN)) && a->category)
-		name = a->category;
+	if (old_row && new_row && name && !strcmp(name, category__name(CATEGORY_UNKNOWN)) &&
+	    old_row->category)
+		name = old_row->category;
 	return words__role(name);
 }
 
+/* Adds a row to the table. */
 static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr)
 {
 	const struct row *r = diff__shown(dr);
@@ -192,26 +196,27 @@ static void add_row(struct printer *p, struct grid *t, const struct diff_row *dr
 		[COL_MODULE] = strcpy(name, say_module(p, dr)),
 	};
 
-	for (int k = 0; k < MATCH_SIDES; k++)
-		if (dr->row[k])
-			text__bytes(bytes[k], sizeof(bytes[k]), dr->row[k]->bytes);
+	for (int side = 0; side < MATCH_SIDES; side++)
+		if (dr->row[side])
+			text__bytes(bytes[side], sizeof(bytes[side]), dr->row[side]->bytes);
 	grid__row(t);
 	for (size_t i = 0; i < COL_NR; i++)
 		grid__put(t, i, cells[i], i ? NULL : colour_of(p, dr));
 }
 
+/* Makes an empty table with the columns that --by has. NULL: memory is short. */
 static struct grid *make_table(const struct printer *p)
 {
 	struct grid *t = grid__new(columns, COL_NR);
-	bool line = p->d->opts.by == BY_LINE || p->d->opts.by == BY_STACK;
+	bool by_place = p->d->opts.by == BY_LINE || p->d->opts.by == BY_STACK;
 
 	if (!t)
 		return NULL;
 	if (p->d->opts.by != BY_LINE || p->d->opts.any_category)
 		grid__show(t, COL_CATEGORY, false);
-	if (!line || p->d->opts.any_phase)
+	if (!by_place || p->d->opts.any_phase)
 		grid__show(t, COL_PHASE, false);
-	if (!line)
+	if (!by_place)
 		grid__show(t, COL_MODULE, false);
 	return t;
 }
@@ -266,7 +271,7 @@ static bool any_moved(const struct printer *p)
 	return false;
 }
 
-/* Builds the table with the columns that fit. */
+/* Builds the table with the columns that fit. Returns 0 or -ENOMEM. */
 static int build_table(struct printer *p)
 {
 	size_t n = rows_shown(p);
@@ -282,7 +287,8 @@ static int build_table(struct printer *p)
 	return grid__error(p->table);
 }
 
-/* Merges rows that differ only in a category or phase whose column does not fit. */
+/* Builds the table. Merges rows that differ only in a category or phase whose column does not fit.
+ * Returns 0 or -errno. */
 static int prepare_table(struct printer *p)
 {
 	struct diff_opts o = p->d->opts;
@@ -323,7 +329,8 @@ static void print_table(struct printer *p)
 /* Prints the rows with this status that --top leaves out of the table. */
 static void print_list(struct printer *p, enum diff_status status, const char *words)
 {
-	uint64_t rows = p->d->sums[status].rows, sum = p->d->sums[status].bytes, n = 0;
+	uint64_t rows_left = p->d->sums[status].rows, bytes_left = p->d->sums[status].bytes,
+		 printed = 0;
 	char bytes[24], count[48];
 
 	for (size_t i = 0; i < rows_shown(p); i++) {
@@ -331,21 +338,21 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 
 		if (r->status != status)
 			continue;
-		rows--;
-		sum -= diff__bytes(r, MATCH_OLD) + diff__bytes(r, MATCH_NEW);
+		rows_left--;
+		bytes_left -= diff__bytes(r, MATCH_OLD) + diff__bytes(r, MATCH_NEW);
 	}
-	if (!rows)
+	if (!rows_left)
 		return;
 	fprintf(p->out, "\n%s: %s, %s\n", words,
-		text__counted(count, sizeof(count), rows, "more row"),
-		text__bytes(bytes, sizeof(bytes), sum));
-	for (size_t i = rows_shown(p); i < p->d->n && (!p->top || n < p->top); i++) {
+		text__counted(count, sizeof(count), rows_left, "more row"),
+		text__bytes(bytes, sizeof(bytes), bytes_left));
+	for (size_t i = rows_shown(p); i < p->d->n && (!p->top || printed < p->top); i++) {
 		const struct diff_row *r = &p->d->rows[i];
 		const char *colour = colour_of(p, r);
 
 		if (r->status != status)
 			continue;
-		n++;
+		printed++;
 		say_change(bytes, sizeof(bytes), diff__bytes(r, MATCH_OLD),
 			   diff__bytes(r, MATCH_NEW));
 		if (colour)
@@ -354,11 +361,12 @@ static void print_list(struct printer *p, enum diff_status status, const char *w
 			fprintf(p->out, "%11s", bytes);
 		fprintf(p->out, "  %s\n", say_where(p, r, p->width - 13));
 	}
-	if (n < rows)
+	if (printed < rows_left)
 		fprintf(p->out, "             + %s more\n",
-			text__count(count, sizeof(count), rows - n));
+			text__count(count, sizeof(count), rows_left - printed));
 }
 
+/* Returns "Peak", "At the end" or "At 1.20 s". */
 static const char *say_moment(const struct model_opts *at, char *buf, size_t size)
 {
 	char time[24];
@@ -379,15 +387,16 @@ static const char *say_moment(const struct model_opts *at, char *buf, size_t siz
 	return buf;
 }
 
+/* Prints a recording: command, versions, length, losses and peak. */
 static void print_recording(struct printer *p, enum match_side side)
 {
-	const struct diff_side *s = &p->d->side[side];
-	const struct facts *f = s->a->facts;
+	const struct diff_side *diff_side = &p->d->side[side];
+	const struct facts *f = diff_side->a->facts;
 	char bytes[24], time[24], count[32], word[64], step[40], window[48], detail[DETAIL_TEXT];
-	uint64_t lost = words__lost(s->a->model, f);
+	uint64_t lost = words__lost(diff_side->a->model, f);
 	const char *torch = facts__get(f, "torch");
 
-	text__clean(p->text, sizeof(p->text), s->a->name, strlen(s->a->name));
+	text__clean(p->text, sizeof(p->text), diff_side->a->name, strlen(diff_side->a->name));
 	fprintf(p->out, "%s  %s: ", side == MATCH_OLD ? "old" : "new",
 		words__cut_front(p->text, p->width / 3));
 	report_text__command(p->text, sizeof(p->text), f, p->width > 72 ? p->width - 40 : 32);
@@ -395,24 +404,24 @@ static void print_recording(struct printer *p, enum match_side side)
 	if (torch)
 		fprintf(p->out, "torch %s%s", text__clean(word, sizeof(word), torch, strlen(torch)),
 			text__dot());
-	text__time(time, sizeof(time), model__length(s->a->model, s->a->duration));
-	words__window(s->a->model, f, window, sizeof(window));
+	text__time(time, sizeof(time), model__length(diff_side->a->model, diff_side->a->duration));
+	words__window(diff_side->a->model, f, window, sizeof(window));
 	fprintf(p->out, "%s%s%s%s%s, ", time, *window ? text__dot() : "", window, text__dot(),
-		text__counted(count, sizeof(count), model__events(s->a->model), "event"));
+		text__counted(count, sizeof(count), model__events(diff_side->a->model), "event"));
 	text__count(count, sizeof(count), lost);
 	fprintf(p->out, lost && p->colour ? RED "%s lost\033[0m" : "%s lost", count);
-	if (!s->a->complete)
+	if (!diff_side->a->complete)
 		fprintf(p->out, "%snot complete", text__dot());
 	fputc('\n', p->out);
 	if (*detail__sentence(detail, sizeof(detail), f))
 		text__paragraph(p->out, p->width, "     Detail  ", "     ", "%s", detail);
-	fprintf(p->out, "     %s  peak %s%s at %s (", s->device.name,
-		words__about(s->device.peak_is),
-		text__bytes(bytes, sizeof(bytes), s->device.peak_allocated),
-		text__time(time, sizeof(time), s->device.peak_time));
-	if (model__steps(s->a->model))
-		fprintf(p->out, "%s, ", text__step(step, s->device.peak_step));
-	fprintf(p->out, "%s)\n", words__phase(s->device.peak_phase));
+	fprintf(p->out, "     %s  peak %s%s at %s (", diff_side->device.name,
+		words__about(diff_side->device.peak_is),
+		text__bytes(bytes, sizeof(bytes), diff_side->device.peak_allocated),
+		text__time(time, sizeof(time), diff_side->device.peak_time));
+	if (model__steps(diff_side->a->model))
+		fprintf(p->out, "%s, ", text__step(step, diff_side->device.peak_step));
+	fprintf(p->out, "%s)\n", words__phase(diff_side->device.peak_phase));
 }
 
 /* Says so if the recordings are of two programs. */
@@ -432,9 +441,9 @@ static void print_programs(struct printer *p)
 /* Prints the moments of both sides, and how the device's memory changed. */
 static void print_change(struct printer *p)
 {
-	const struct model_device *a = &p->d->side[MATCH_OLD].device;
-	const struct model_device *b = &p->d->side[MATCH_NEW].device;
-	uint64_t from = a->mark_allocated, to = b->mark_allocated;
+	const struct model_device *old_device = &p->d->side[MATCH_OLD].device;
+	const struct model_device *new_device = &p->d->side[MATCH_NEW].device;
+	uint64_t from = old_device->mark_allocated, to = new_device->mark_allocated;
 	char at[MATCH_SIDES][64], bytes[MATCH_SIDES][24], sign[24], percent[24];
 	const char *first = say_moment(&p->d->opts.at[MATCH_OLD], at[0], sizeof(at[0]));
 	const char *second = say_moment(&p->d->opts.at[MATCH_NEW], at[1], sizeof(at[1]));
@@ -442,8 +451,8 @@ static void print_change(struct printer *p)
 	fprintf(p->out, "\n%s", first);
 	if (strcmp(first, second) != 0)
 		fprintf(p->out, ", then %c%s", second[0] == 'A' ? 'a' : 'p', second + 1);
-	fprintf(p->out, ": %s%s -> %s%s, %s", words__about(a->mark_is),
-		text__bytes(bytes[0], sizeof(bytes[0]), from), words__about(b->mark_is),
+	fprintf(p->out, ": %s%s -> %s%s, %s", words__about(old_device->mark_is),
+		text__bytes(bytes[0], sizeof(bytes[0]), from), words__about(new_device->mark_is),
 		text__bytes(bytes[1], sizeof(bytes[1]), to),
 		say_change(sign, sizeof(sign), from, to));
 	if (*diff__percent(percent, sizeof(percent), from, to))
@@ -451,59 +460,62 @@ static void print_change(struct printer *p)
 	fputc('\n', p->out);
 }
 
+/* Prints "12 grew +2.00 GiB, 3 new +512.00 MiB" in lines of the width. */
 static void print_sums(struct printer *p)
 {
 	char words[96], sign[24], count[32];
-	size_t at = 0;
+	size_t column = 0;
 	int len;
 
-	for (int i = 0; i < DIFF_NR; i++) {
-		const struct diff_sum *sum = &p->d->sums[i];
+	for (int status = 0; status < DIFF_NR; status++) {
+		const struct diff_sum *sum = &p->d->sums[status];
 
 		if (!sum->rows)
 			continue;
 		len = snprintf(words, sizeof(words), "%s %s",
-			       text__count(count, sizeof(count), sum->rows), diff__status(i));
-		if (i == DIFF_GREW || i == DIFF_NEW)
+			       text__count(count, sizeof(count), sum->rows), diff__status(status));
+		if (status == DIFF_GREW || status == DIFF_NEW)
 			say_change(sign, sizeof(sign), 0, sum->bytes);
 		else
 			say_change(sign, sizeof(sign), sum->bytes, 0);
-		if (i != DIFF_SAME && !p->d->overlap)
+		if (status != DIFF_SAME && !p->d->overlap)
 			len += snprintf(words + len, sizeof(words) - (size_t)len, " %s", sign);
-		if (at && at + 2 + (size_t)len > p->width) {
+		if (column && column + 2 + (size_t)len > p->width) {
 			fputs(",\n  ", p->out);
-			at = 2;
-		} else if (at) {
+			column = 2;
+		} else if (column) {
 			fputs(", ", p->out);
-			at += 2;
+			column += 2;
 		}
 		fputs(words, p->out);
-		at += (size_t)len;
+		column += (size_t)len;
 	}
-	fputs(at ? "\n" : "No rows.\n", p->out);
+	fputs(column ? "\n" : "No rows.\n", p->out);
 }
 
 /* Prints the pairs of folders whose files were matched, such as "/a/v1" and "/a/v2" for
  * /a/v1/net/model.py and /a/v2/net/model.py. */
 static void print_renamed(struct printer *p)
 {
-	const struct match_files *f;
-	size_t n = match__renamed(p->d->match, &f), printed = 0;
+	const struct match_files *files;
+	size_t n = match__renamed(p->d->match, &files), printed = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		const char *old_path = f[i].path[MATCH_OLD], *new_path = f[i].path[MATCH_NEW];
-		const char *a = strchr(old_path, '\0');
-		const char *b = strchr(new_path, '\0');
-		const char *common = a; /* the end that both paths share */
-		int old_len, new_len;	/* of the folders */
+		const char *old_path = files[i].path[MATCH_OLD],
+			   *new_path = files[i].path[MATCH_NEW];
+		const char *old_end = strchr(old_path, '\0');
+		const char *new_end = strchr(new_path, '\0');
+		const char *common = old_end; /* the end that both paths share, whole names only */
+		int old_len, new_len;	      /* of the folders */
 
-		for (; a > old_path && b > new_path && a[-1] == b[-1]; a--, b--)
-			if (a[-1] == '/')
-				common = a - 1;
+		for (; old_end > old_path && new_end > new_path && old_end[-1] == new_end[-1];
+		     old_end--, new_end--)
+			if (old_end[-1] == '/')
+				common = old_end - 1;
 		old_len = (int)(common - old_path);
 		new_len = (int)(strlen(new_path) - strlen(common));
-		if (i && old_len && !strncmp(f[i - 1].path[MATCH_OLD], old_path, old_len) &&
-		    !strncmp(f[i - 1].path[MATCH_NEW], new_path, new_len))
+		if (i && old_len && !strncmp(files[i - 1].path[MATCH_OLD], old_path, old_len) &&
+		    !strncmp(files[i - 1].path[MATCH_NEW], new_path, new_len))
 			continue; /* the same two folders as before */
 		if (printed++ == 3)
 			break;
@@ -525,11 +537,11 @@ static void print_before(struct printer *p)
 	bool history = false;
 	bool of_old;
 
-	for (int k = 0; k < MATCH_SIDES; k++)
-		for (size_t i = 0; i < p->d->side[k].n; i++)
-			if (p->d->side[k].rows[i].before_attach) {
-				before[k] += p->d->side[k].rows[i].bytes;
-				history |= p->d->side[k].rows[i].history;
+	for (int side = 0; side < MATCH_SIDES; side++)
+		for (size_t i = 0; i < p->d->side[side].n; i++)
+			if (p->d->side[side].rows[i].before_attach) {
+				before[side] += p->d->side[side].rows[i].bytes;
+				history |= p->d->side[side].rows[i].history;
 			}
 	if (!before[MATCH_OLD] == !before[MATCH_NEW])
 		return;
@@ -543,10 +555,12 @@ static void print_before(struct printer *p)
 /* Says so if the changes of the rows do not add up to the change of allocated memory. */
 static void print_check(struct printer *p)
 {
-	const struct diff_side *a = &p->d->side[MATCH_OLD], *b = &p->d->side[MATCH_NEW];
+	const struct diff_side *old_side = &p->d->side[MATCH_OLD],
+			       *new_side = &p->d->side[MATCH_NEW];
 	uint64_t short_of = p->d->missing < 0 ? 0 - (uint64_t)p->d->missing
 					      : (uint64_t)p->d->missing;
-	bool lost = words__lost(a->a->model, a->a->facts) || words__lost(b->a->model, b->a->facts);
+	bool lost = words__lost(old_side->a->model, old_side->a->facts) ||
+		    words__lost(new_side->a->model, new_side->a->facts);
 	char sum[24], device_change[24], bytes[24];
 
 	if (p->d->overlap) {
@@ -559,9 +573,9 @@ static void print_check(struct printer *p)
 	fprintf(p->out,
 		"\nThe changes add up to %s, not to the difference in memory of %s:\n"
 		"%s are in no row%s.\n",
-		say_change(sum, sizeof(sum), a->sum, b->sum),
-		say_change(device_change, sizeof(device_change), a->device.mark_allocated,
-			   b->device.mark_allocated),
+		say_change(sum, sizeof(sum), old_side->sum, new_side->sum),
+		say_change(device_change, sizeof(device_change), old_side->device.mark_allocated,
+			   new_side->device.mark_allocated),
 		text__bytes(bytes, sizeof(bytes), short_of),
 		lost ? " because events were lost" : "");
 }
@@ -579,9 +593,10 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 	p->top = o->top;
 	p->colour = report_text__colour(out, &text);
 	p->width = report_text__width(out, &text);
-	for (int k = 0; k < MATCH_SIDES && d->opts.by == BY_STACK; k++) {
-		p->frames[k] = report_frames__new(d->side[k].a->dict, d->side[k].a->facts, false);
-		if (!p->frames[k])
+	for (int side = 0; side < MATCH_SIDES && d->opts.by == BY_STACK; side++) {
+		p->frames[side] = report_frames__new(d->side[side].a->dict, d->side[side].a->facts,
+						     false);
+		if (!p->frames[side])
 			goto out;
 	}
 	err = prepare_table(p);
@@ -603,8 +618,8 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 			"memtrace-bpf compare OLD NEW");
 out:
 	grid__free(p->table);
-	for (int k = 0; k < MATCH_SIDES; k++)
-		report_frames__free(p->frames[k]);
+	for (int side = 0; side < MATCH_SIDES; side++)
+		report_frames__free(p->frames[side]);
 	free(p);
 	return err;
 }

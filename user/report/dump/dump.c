@@ -32,7 +32,8 @@ static int cmp_address(const void *a, const void *b)
 	return x->addr < y->addr ? -1 : x->addr > y->addr;
 }
 
-/* Copies the live blocks of a reading, sorted. */
+/* Copies the live blocks of a reading, sorted. Returns 0 or -ENOMEM; the caller frees b in any
+ * case. */
 static int take_blocks(struct blocks *b, const struct cudaalloc_state *s)
 {
 	b->state = s;
@@ -57,44 +58,44 @@ static void free_blocks(struct blocks *b)
 /* Returns the index of the block that contains the tensor's whole storage; SIZE_MAX: none. */
 static size_t find_block(const struct blocks *b, const struct census_tensor *t)
 {
-	size_t lo = 0, hi = b->n;
+	size_t low = 0, high = b->n;
+	const struct cuda_block *block; /* the last one that begins at or below the tensor */
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		const struct cuda_block *x = &b->v[mid];
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
 
-		if (x->device < t->device_index ||
-		    (x->device == t->device_index && x->addr <= t->addr))
-			lo = mid + 1;
+		block = &b->v[mid];
+		if (block->device < t->device_index ||
+		    (block->device == t->device_index && block->addr <= t->addr))
+			low = mid + 1;
 		else
-			hi = mid;
+			high = mid;
 	}
-	if (!lo)
+	if (!low)
 		return SIZE_MAX;
-	const struct cuda_block *x = &b->v[lo - 1];
-
-	if (x->device != t->device_index || t->addr - x->addr >= x->size ||
-	    t->size > x->size - (t->addr - x->addr))
+	block = &b->v[low - 1];
+	if (block->device != t->device_index || t->addr - block->addr >= block->size ||
+	    t->size > block->size - (t->addr - block->addr))
 		return SIZE_MAX;
-	return lo - 1;
+	return low - 1;
 }
 
 /* True if any byte of the tensor's storage is in a segment. */
 static bool is_in_segment(const struct blocks *b, const struct census_tensor *t)
 {
-	const struct cuda_segment *all = b->state->segments;
-	size_t lo = 0, hi = b->state->nsegments;
+	const struct cuda_segment *segments = b->state->segments;
+	size_t low = 0, high = b->state->nsegments;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
 
-		if (all[mid].addr + all[mid].size <= t->addr)
-			lo = mid + 1;
+		if (segments[mid].addr + segments[mid].size <= t->addr)
+			low = mid + 1;
 		else
-			hi = mid;
+			high = mid;
 	}
-	return lo < b->state->nsegments &&
-	       (all[lo].addr <= t->addr || all[lo].addr - t->addr < t->size);
+	return low < b->state->nsegments &&
+	       (segments[low].addr <= t->addr || segments[low].addr - t->addr < t->size);
 }
 
 /* Reads the allocator's tables, several times if they change meanwhile. Returns 0 or a negative
@@ -102,17 +103,17 @@ static bool is_in_segment(const struct blocks *b, const struct census_tensor *t)
 static int read_alloc(struct cudaalloc *a, struct cudaalloc_state *ret)
 {
 	for (int i = 0; i < PASSES; i++) {
-		struct cudaalloc_state s;
+		struct cudaalloc_state reading;
 		int err = cudaalloc__calibrated(a) ? 0 : cudaalloc__calibrate(a);
 
 		if (err)
 			return err;
-		err = cudaalloc__read(a, &s);
+		err = cudaalloc__read(a, &reading);
 		if (err)
 			return err;
 		cudaalloc_state__free(ret);
-		*ret = s;
-		if (s.consistent)
+		*ret = reading;
+		if (reading.consistent)
 			break;
 	}
 	return 0;
@@ -121,29 +122,29 @@ static int read_alloc(struct cudaalloc *a, struct cudaalloc_state *ret)
 /* Finds or adds a device. NULL if memory is short. */
 static struct dump_device *find_device(struct dump *d, uint8_t type, uint8_t index)
 {
-	struct dump_device *v;
+	struct dump_device *device;
 
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (d->devices[i].type == type && d->devices[i].index == index)
 			return &d->devices[i];
-	v = reallocarray(d->devices, d->ndevices + 1, sizeof(*v));
-	if (!v)
+	device = reallocarray(d->devices, d->ndevices + 1, sizeof(*device));
+	if (!device)
 		return NULL;
-	d->devices = v;
-	v += d->ndevices++;
-	memset(v, 0, sizeof(*v));
-	v->type = type;
-	v->index = index;
+	d->devices = device;
+	device += d->ndevices++;
+	memset(device, 0, sizeof(*device));
+	device->type = type;
+	device->index = index;
 	if (type == TYPE_CPU)
-		snprintf(v->name, sizeof(v->name), "cpu");
+		snprintf(device->name, sizeof(device->name), "cpu");
 	else if (type == TYPE_CUDA)
-		snprintf(v->name, sizeof(v->name), "cuda:%u", index);
+		snprintf(device->name, sizeof(device->name), "cuda:%u", index);
 	else
-		snprintf(v->name, sizeof(v->name), "device%u:%u", type, index);
-	return v;
+		snprintf(device->name, sizeof(device->name), "device%u:%u", type, index);
+	return device;
 }
 
-/* Adds the devices on which the allocator has memory, with its figures. */
+/* Adds the devices on which the allocator has memory, with its figures. Returns 0 or -ENOMEM. */
 static int add_cuda_devices(struct dump *d, const struct cudaalloc_state *s)
 {
 	for (size_t i = 0; i < s->ndevices; i++) {
@@ -164,22 +165,29 @@ static int add_cuda_devices(struct dump *d, const struct cudaalloc_state *s)
 	return 0;
 }
 
-/* Adds a row to view_bytes and view_used if its only tensor uses at most half of the block. */
+/* Adds a row to view_bytes and view_used if its only tensor uses at most half of the block. Tensors
+ * whose bytes are not known do not count. */
 static void count_view(struct dump_device *dev, const struct dump_row *r)
 {
-	const struct census_about *x = r->tensor->about;
-	uint64_t used = pytensor__dtype_bits(x->dtype);
+	const struct census_about *about = r->tensor->about;
+	uint64_t used = pytensor__dtype_bits(about->dtype);
 
-	if (r->tensor->views != 1 || r->bytes < VIEW_LEAST || x->ndim > CENSUS_DIMS || !used)
+	if (r->tensor->views != 1 || r->bytes < VIEW_LEAST || about->ndim > CENSUS_DIMS || !used)
 		return;
-	for (size_t i = 0; i < x->ndim; i++)
-		if (x->shape[i] < 0 || __builtin_mul_overflow(used, (uint64_t)x->shape[i], &used))
+	for (size_t i = 0; i < about->ndim; i++)
+		if (about->shape[i] < 0 ||
+		    __builtin_mul_overflow(used, (uint64_t)about->shape[i], &used))
 			return;
 	used /= 8;
 	if (used > r->bytes / 2)
 		return;
 	dev->view_bytes += r->bytes;
 	dev->view_used += used;
+}
+
+static bool is_same_block(const struct cuda_block *a, const struct cuda_block *b)
+{
+	return a->addr == b->addr && a->size == b->size && a->requested == b->requested;
 }
 
 /*
@@ -192,12 +200,10 @@ static void add_tensor(struct dump *d, struct blocks *before, struct blocks *aft
 {
 	size_t old_block = find_block(before, t);
 	size_t block = find_block(after, t);
-	struct dump_row *r;
+	struct dump_row *row;
 
 	if (old_block == SIZE_MAX || block == SIZE_MAX ||
-	    before->v[old_block].addr != after->v[block].addr ||
-	    before->v[old_block].size != after->v[block].size ||
-	    before->v[old_block].requested != after->v[block].requested) {
+	    !is_same_block(&before->v[old_block], &after->v[block])) {
 		if (!dev->consistent || is_in_segment(before, t) || is_in_segment(after, t))
 			dev->moved++;
 		else
@@ -205,11 +211,11 @@ static void add_tensor(struct dump *d, struct blocks *before, struct blocks *aft
 		return;
 	}
 	if (after->row[block] != NO_ROW) {
-		r = &d->rows[after->row[block]];
-		if (t->kind < r->kind ||
-		    (t->kind == r->kind && *t->about->name && !*r->tensor->about->name)) {
-			r->kind = t->kind;
-			r->tensor = t;
+		row = &d->rows[after->row[block]];
+		if (t->kind < row->kind ||
+		    (t->kind == row->kind && *t->about->name && !*row->tensor->about->name)) {
+			row->kind = t->kind;
+			row->tensor = t;
 		}
 		return;
 	}
@@ -223,14 +229,14 @@ static void add_tensor(struct dump *d, struct blocks *before, struct blocks *aft
 	};
 }
 
-/* True if b has a block with the address and the size of x. */
-static bool have_block(const struct blocks *b, const struct cuda_block *x)
+/* True if b has a block with this address and size. */
+static bool have_block(const struct blocks *b, const struct cuda_block *wanted)
 {
-	const struct cuda_block *f = NULL;
+	const struct cuda_block *found = NULL;
 
 	if (b->n)
-		f = bsearch(x, b->v, b->n, sizeof(*b->v), cmp_address);
-	return f && f->size == x->size;
+		found = bsearch(wanted, b->v, b->n, sizeof(*b->v), cmp_address);
+	return found && found->size == wanted->size;
 }
 
 /* Counts the device's memory that no row has. b: the blocks after the census. */
@@ -257,33 +263,34 @@ static void count_unheld(struct dump_device *dev, const struct blocks *before,
 }
 
 /* Makes a row for each tensor, and the sums of each device. before, after: blocks before and after
- * the census. */
+ * the census. Returns 0 or -ENOMEM. */
 static int make_rows(struct dump *d, struct blocks *before, struct blocks *after)
 {
-	const struct census_state *s = &d->census;
+	const struct census_state *census = &d->census;
 
-	for (size_t i = 0; i < s->ntensors; i++)
-		if (!find_device(d, s->tensors[i].device_type, s->tensors[i].device_index))
+	for (size_t i = 0; i < census->ntensors; i++)
+		if (!find_device(d, census->tensors[i].device_type,
+				 census->tensors[i].device_index))
 			return -ENOMEM;
-	d->rows = calloc(s->ntensors ? s->ntensors : 1, sizeof(*d->rows));
+	d->rows = calloc(census->ntensors ? census->ntensors : 1, sizeof(*d->rows));
 	if (!d->rows)
 		return -ENOMEM;
-	for (size_t i = 0; i < s->ntensors; i++) {
-		const struct census_tensor *t = &s->tensors[i];
-		struct dump_device *dev = find_device(d, t->device_type, t->device_index);
+	for (size_t i = 0; i < census->ntensors; i++) {
+		const struct census_tensor *tensor = &census->tensors[i];
+		struct dump_device *dev = find_device(d, tensor->device_type, tensor->device_index);
 
 		if (dev->known) {
-			add_tensor(d, before, after, t, dev);
+			add_tensor(d, before, after, tensor, dev);
 			continue;
 		}
 		d->rows[d->nrows++] = (struct dump_row){
-			.tensor = t,
-			.bytes = t->size,
+			.tensor = tensor,
+			.bytes = tensor->size,
 			.count = 1,
 			.device = dev - d->devices,
-			.kind = t->kind,
+			.kind = tensor->kind,
 		};
-		dev->allocated += t->size;
+		dev->allocated += tensor->size;
 		dev->blocks++;
 	}
 	for (size_t i = 0; i < d->nrows; i++) {
@@ -299,10 +306,12 @@ static int make_rows(struct dump *d, struct blocks *before, struct blocks *after
 	return 0;
 }
 
+/* Orders by device, largest first, memory without a tensor last; then so that the order is the same
+ * in each run. */
 static int cmp_size(const void *a, const void *b)
 {
 	const struct dump_row *x = a, *y = b;
-	int c = 0;
+	int order = 0;
 
 	if (x->device != y->device)
 		return x->device < y->device ? -1 : 1;
@@ -314,9 +323,9 @@ static int cmp_size(const void *a, const void *b)
 	if (x->kind != y->kind)
 		return x->kind < y->kind ? -1 : 1;
 	if (x->tensor->about != y->tensor->about)
-		c = strverscmp(x->tensor->about->name, y->tensor->about->name);
-	if (c)
-		return c;
+		order = strverscmp(x->tensor->about->name, y->tensor->about->name);
+	if (order)
+		return order;
 	return x->tensor->addr < y->tensor->addr ? -1 : 1;
 }
 
@@ -381,9 +390,10 @@ void dump__free(struct dump *d)
 
 /* ---- groups ---- */
 
+/* Orders rows by device and group; 0: they are of one group. */
 static int compare_groups(const struct dump_row *x, const struct dump_row *y, enum dump_by by)
 {
-	int c;
+	int order;
 
 	if (x->device != y->device)
 		return x->device < y->device ? -1 : 1;
@@ -391,10 +401,10 @@ static int compare_groups(const struct dump_row *x, const struct dump_row *y, en
 		return (int)x->kind - (int)y->kind;
 	if (x->tensor->about == y->tensor->about)
 		return 0;
-	c = strcmp(x->tensor->about->root, y->tensor->about->root);
-	if (!c)
-		c = strcmp(x->tensor->about->module, y->tensor->about->module);
-	return c ? c : strcmp(x->tensor->about->cls, y->tensor->about->cls);
+	order = strcmp(x->tensor->about->root, y->tensor->about->root);
+	if (!order)
+		order = strcmp(x->tensor->about->module, y->tensor->about->module);
+	return order ? order : strcmp(x->tensor->about->cls, y->tensor->about->cls);
 }
 
 static int cmp_module(const void *a, const void *b)
@@ -410,36 +420,39 @@ static int cmp_category(const void *a, const void *b)
 /* Copies the rows to v and adds up those of a group. Returns the number of groups. */
 static size_t merge_rows(const struct dump *d, enum dump_by by, struct dump_row *v)
 {
-	size_t k = 0;
+	size_t groups = 0;
 
 	memcpy(v, d->rows, d->nrows * sizeof(*v));
-	if (by != DUMP_BY_TENSOR && d->nrows)
+	if (by == DUMP_BY_TENSOR)
+		return d->nrows;
+	if (d->nrows)
 		qsort(v, d->nrows, sizeof(*v), by == DUMP_BY_MODULE ? cmp_module : cmp_category);
 	for (size_t i = 0; i < d->nrows; i++) {
-		if (k && by != DUMP_BY_TENSOR && !compare_groups(&v[k - 1], &v[i], by)) {
-			v[k - 1].bytes += v[i].bytes;
-			v[k - 1].count += v[i].count;
+		if (groups && !compare_groups(&v[groups - 1], &v[i], by)) {
+			v[groups - 1].bytes += v[i].bytes;
+			v[groups - 1].count += v[i].count;
 		} else {
-			v[k++] = v[i];
+			v[groups++] = v[i];
 		}
 	}
-	return k;
+	return groups;
 }
 
 #define DETAIL 128 /* size of an entry in dump.details */
 
+/* Returns a row for holders__group(). It borrows its texts from d. */
 static struct held held_of(const struct dump *d, const struct dump_row *r)
 {
-	const struct census_about *a = r->tensor->about;
-	char *detail = d->details + (a - d->census.about) * DETAIL;
+	const struct census_about *about = r->tensor->about;
+	char *detail = d->details + (about - d->census.about) * DETAIL;
 
 	if (!*detail)
-		dump__shape(detail, DETAIL, a);
-	return (struct held){ .name = a->name,
+		dump__shape(detail, DETAIL, about);
+	return (struct held){ .name = about->name,
 			      .category = census_kind__name(r->kind),
-			      .module = a->module,
-			      .module_class = a->cls,
-			      .module_root = a->root,
+			      .module = about->module,
+			      .module_class = about->cls,
+			      .module_root = about->root,
 			      .detail = detail,
 			      .bytes = r->bytes,
 			      .count = r->count,
@@ -451,24 +464,26 @@ static struct held held_of(const struct dump *d, const struct dump_row *r)
 static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, struct held *held,
 		       struct dump_row *v)
 {
-	struct holders *h = &d->holders[device];
+	struct holders *holders = &d->holders[device];
 
 	for (size_t i = 0; i < n; i++)
 		held[i] = held_of(d, &d->rows[first + i]);
-	if (holders__group(held, n, false, h))
+	if (holders__group(held, n, false, holders))
 		return -ENOMEM;
-	for (size_t i = 0; i < h->n; i++)
-		v[i] = (struct dump_row){ .holder = &h->all[i],
-					  .bytes = h->all[i].bytes,
-					  .count = h->all[i].count,
+	for (size_t i = 0; i < holders->n; i++)
+		v[i] = (struct dump_row){ .holder = &holders->all[i],
+					  .bytes = holders->all[i].bytes,
+					  .count = holders->all[i].count,
 					  .device = device };
 	for (size_t i = n; i-- > 0;) { /* the largest tensor stands for the holder */
-		v[h->holder_of[i]].tensor = d->rows[first + i].tensor;
-		v[h->holder_of[i]].kind = d->rows[first + i].kind;
+		v[holders->holder_of[i]].tensor = d->rows[first + i].tensor;
+		v[holders->holder_of[i]].kind = d->rows[first + i].kind;
 	}
-	return (int)h->n;
+	return (int)holders->n;
 }
 
+/* Writes a row for each holder to v, and sets d->holders. *ret: number of rows. Returns 0 or
+ * -ENOMEM. */
 static int group_by_holder(struct dump *d, struct dump_row *v, size_t *ret)
 {
 	struct held *held = calloc(d->nrows + 1, sizeof(*held));
@@ -481,12 +496,13 @@ static int group_by_holder(struct dump *d, struct dump_row *v, size_t *ret)
 	if (!held || !d->holders || !d->details)
 		goto out;
 	/* Rows are in order of devices. */
-	for (size_t i = 0, end; i < d->nrows; i = end) {
+	for (size_t first = 0, end; first < d->nrows; first = end) {
+		uint8_t device = d->rows[first].device;
 		int n;
 
-		for (end = i; end < d->nrows && d->rows[end].device == d->rows[i].device; end++)
+		for (end = first; end < d->nrows && d->rows[end].device == device; end++)
 			;
-		n = add_holders(d, d->rows[i].device, i, end - i, held, v + *ret);
+		n = add_holders(d, device, first, end - first, held, v + *ret);
 		if (n < 0)
 			goto out;
 		*ret += (size_t)n;
@@ -499,46 +515,46 @@ out:
 
 int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *n)
 {
-	struct dump_row *v = calloc(d->nrows + d->ndevices + 1, sizeof(*v));
-	size_t k = 0;
+	struct dump_row *rows = calloc(d->nrows + d->ndevices + 1, sizeof(*rows));
+	size_t n_rows = 0;
 
-	if (!v)
+	if (!rows)
 		return -ENOMEM;
 	if (by != DUMP_BY_HOLDER) {
-		k = merge_rows(d, by, v);
-	} else if (group_by_holder(d, v, &k)) {
-		free(v);
+		n_rows = merge_rows(d, by, rows);
+	} else if (group_by_holder(d, rows, &n_rows)) {
+		free(rows);
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < d->ndevices; i++)
 		if (d->devices[i].unheld)
-			v[k++] = (struct dump_row){
+			rows[n_rows++] = (struct dump_row){
 				.bytes = d->devices[i].unheld,
 				.count = d->devices[i].unheld_blocks,
 				.device = i,
 				.kind = CENSUS_OTHER,
 			};
-	qsort(v, k, sizeof(*v), cmp_size);
-	*ret = v;
-	*n = k;
+	qsort(rows, n_rows, sizeof(*rows), cmp_size);
+	*ret = rows;
+	*n = n_rows;
 	return 0;
 }
 
 char *dump__shape(char *buf, size_t size, const struct census_about *a)
 {
 	char dtype[16];
-	size_t at = 0;
+	size_t len = 0;
 
-	at += snprintf(buf, size, "[");
-	for (size_t i = 0; i < a->ndim && at < size; i++) {
+	len += snprintf(buf, size, "[");
+	for (size_t i = 0; i < a->ndim && len < size; i++) {
 		if (i == CENSUS_DIMS) {
-			at += snprintf(buf + at, size - at, ", ..");
+			len += snprintf(buf + len, size - len, ", ..");
 			break;
 		}
-		at += snprintf(buf + at, size - at, "%s%" PRId64, i ? ", " : "", a->shape[i]);
+		len += snprintf(buf + len, size - len, "%s%" PRId64, i ? ", " : "", a->shape[i]);
 	}
-	if (at < size)
-		snprintf(buf + at, size - at, "] %s",
+	if (len < size)
+		snprintf(buf + len, size - len, "] %s",
 			 pytensor__dtype(a->dtype, dtype, sizeof(dtype)));
 	return buf;
 }

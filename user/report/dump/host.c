@@ -24,27 +24,27 @@
 static int read_tensors(const struct python *py, struct host_storage **ret, size_t *n,
 			const char **why)
 {
-	struct census_opts o = { .limit_ns = LIMIT_NS };
-	struct census_state s;
-	struct census *c;
+	struct census_opts opts = { .limit_ns = LIMIT_NS };
+	struct census_state state;
+	struct census *census;
 	int err;
 
 	*why = "no Python";
 	if (!py)
 		return -ENOENT;
-	c = census__open(py, true, CENSUS_WITHIN_NS, why);
-	if (!c)
+	census = census__open(py, true, CENSUS_WITHIN_NS, why);
+	if (!census)
 		return -errno;
-	err = census__read(c, &o, &s, why);
-	census__free(c);
+	err = census__read(census, &opts, &state, why);
+	census__free(census);
 	if (err)
 		return err;
-	*ret = calloc(s.ntensors + 1, sizeof(**ret));
-	for (size_t i = 0; *ret && i < s.ntensors; i++)
-		if (s.tensors[i].device_type == DEVICE_CPU)
-			(*ret)[(*n)++] = (struct host_storage){ s.tensors[i].addr,
-								s.tensors[i].size };
-	census_state__free(&s);
+	*ret = calloc(state.ntensors + 1, sizeof(**ret));
+	for (size_t i = 0; *ret && i < state.ntensors; i++)
+		if (state.tensors[i].device_type == DEVICE_CPU)
+			(*ret)[(*n)++] = (struct host_storage){ state.tensors[i].addr,
+								state.tensors[i].size };
+	census_state__free(&state);
 	return *ret ? 0 : -ENOMEM;
 }
 
@@ -56,7 +56,8 @@ static bool is_shared_file(const struct map *m)
 		!strncmp(m->path, "/SYSV", 5) || !strcmp(m->path, "/dev/zero"));
 }
 
-/* Adds the shared files that a process maps. Returns 0 or -ENOMEM. */
+/* Adds the shared files that a process maps, each once with the largest size that a process maps.
+ * Returns 0 or -ENOMEM. */
 static int add_shared_files(struct dump_shared *s, const struct maps *m)
 {
 	uint64_t key, bytes, old;
@@ -65,12 +66,13 @@ static int add_shared_files(struct dump_shared *s, const struct maps *m)
 	if (!s->seen)
 		s->seen = map64__new();
 	for (size_t i = 0; s->seen && i < m->n; i++) {
-		const struct map *x = &m->v[i];
+		const struct map *map = &m->v[i];
 
-		if (!is_shared_file(x))
+		if (!is_shared_file(map))
 			continue;
-		key = x->inode ^ ((uint64_t)x->dev_major << 52 | (uint64_t)x->dev_minor << 32);
-		bytes = x->end - x->start;
+		key = map->inode ^
+		      ((uint64_t)map->dev_major << 52 | (uint64_t)map->dev_minor << 32);
+		bytes = map->end - map->start;
 		if (map64__get(s->seen, key, &old) && old >= bytes)
 			continue;
 		if (map64__swap(s->seen, key, bytes, &had, &old))
@@ -84,8 +86,8 @@ static int add_shared_files(struct dump_shared *s, const struct maps *m)
 int dump_host__read(const struct proc *p, const struct python *py,
 		    const struct dump_host_opts *opts, struct dump_host_process *ret)
 {
-	struct host_opts o = { .proportional = opts->proportional, .brief = opts->brief };
-	struct hostmem *h = hostmem__new(p, py);
+	struct host_opts host_opts = { .proportional = opts->proportional, .brief = opts->brief };
+	struct hostmem *hostmem = hostmem__new(p, py);
 	struct host_storage *storages = NULL;
 	const char *why = "";
 	int err;
@@ -93,48 +95,49 @@ int dump_host__read(const struct proc *p, const struct python *py,
 	memset(ret, 0, sizeof(*ret));
 	ret->pid = proc__pid(p);
 	snprintf(ret->comm, sizeof(ret->comm), "%s", proc__comm(p));
-	if (!h)
+	if (!hostmem)
 		return -ENOMEM;
-	err = opts->no_tensors ? 0 : read_tensors(py, &storages, &o.n, &why);
+	err = opts->no_tensors ? 0 : read_tensors(py, &storages, &host_opts.n, &why);
 	/* After -ENOENT and -EAGAIN the storages are known, too: the process has no tensors. */
-	o.storages_known = !opts->no_tensors && (!err || err == -ENOENT || err == -EAGAIN);
-	if (err && !o.storages_known)
+	host_opts.storages_known = !opts->no_tensors && (!err || err == -ENOENT || err == -EAGAIN);
+	if (err && !host_opts.storages_known)
 		snprintf(ret->why, sizeof(ret->why), "%s", why);
-	o.storages = storages;
-	o.samples = &ret->samples;
-	for (size_t i = 0; i < o.n; i++)
+	host_opts.storages = storages;
+	host_opts.samples = &ret->samples;
+	for (size_t i = 0; i < host_opts.n; i++)
 		ret->tensors += storages[i].size;
 	if (err != -ENOMEM && err != -ESRCH)
-		err = hostmem__read(h, &o, &ret->ledger);
+		err = hostmem__read(hostmem, &host_opts, &ret->ledger);
 	if (err)
 		host_samples__free(&ret->samples);
 	else
 		ret->names = host_samples__name(&ret->samples, p, SAMPLED_STACKS);
-	hostmem__free(h);
+	hostmem__free(hostmem);
 	free(storages);
 	return err;
 }
 
+/* Reads a descendant. Returns 0 or a negative errno. */
 static int read_child(pid_t pid, struct dump_host_process *ret, struct dump_shared *shared)
 {
 	struct proc *p = proc__open(pid);
 	struct python *py = NULL;
-	struct maps m = { 0 };
+	struct maps maps = { 0 };
 	const char *why;
 	int err;
 
 	if (!p)
 		return -errno;
-	err = proc__maps(p, &m);
+	err = proc__maps(p, &maps);
 	if (err)
 		goto out;
-	py = python__open(p, &m, &why);
+	py = python__open(p, &maps, &why);
 	err = dump_host__read(p, py, &(struct dump_host_opts){ .proportional = true }, ret);
 	if (!err)
-		err = add_shared_files(shared, &m);
+		err = add_shared_files(shared, &maps);
 out:
 	python__free(py);
-	maps__free(&m);
+	maps__free(&maps);
 	proc__free(p);
 	return err;
 }
@@ -144,37 +147,37 @@ int dump_host__read_all(const struct proc *p, const struct python *py, bool tree
 {
 	pid_t pids[MAX_CHILDREN], parents[MAX_CHILDREN];
 	size_t n = tree ? descendants__list(proc__pid(p), pids, parents, MAX_CHILDREN) : 0;
-	struct dump_host d = { .tree = tree };
-	struct maps m = { 0 };
+	struct dump_host dump = { .tree = tree };
+	struct maps maps = { 0 };
 	int err;
 
-	d.v = calloc(n + 1, sizeof(*d.v));
-	if (!d.v)
+	dump.v = calloc(n + 1, sizeof(*dump.v));
+	if (!dump.v)
 		return -ENOMEM;
-	d.n = 1;
-	err = dump_host__read(p, py, &(struct dump_host_opts){ .proportional = tree }, &d.v[0]);
-	if (!err && !proc__maps(p, &m))
-		err = add_shared_files(&d.shared, &m);
-	maps__free(&m);
+	dump.n = 1;
+	err = dump_host__read(p, py, &(struct dump_host_opts){ .proportional = tree }, &dump.v[0]);
+	if (!err && !proc__maps(p, &maps))
+		err = add_shared_files(&dump.shared, &maps);
+	maps__free(&maps);
 	for (size_t i = 0; i < n && !err; i++) {
-		int child_err = read_child(pids[i], &d.v[d.n], &d.shared);
+		int child_err = read_child(pids[i], &dump.v[dump.n], &dump.shared);
 
 		if (child_err == -ENOMEM)
 			err = child_err;
 		else if (child_err)
-			d.skipped++;
+			dump.skipped++;
 		else
-			d.n++;
+			dump.n++;
 	}
 	if (err) {
-		dump_host__free(&d);
+		dump_host__free(&dump);
 		return err;
 	}
 	if (!tree)
-		d.sum = d.v[0].ledger;
-	for (size_t i = 0; i < d.n && tree; i++)
-		host_ledger__add(&d.sum, &d.v[i].ledger);
-	*ret = d;
+		dump.sum = dump.v[0].ledger;
+	for (size_t i = 0; i < dump.n && tree; i++)
+		host_ledger__add(&dump.sum, &dump.v[i].ledger);
+	*ret = dump;
 	return 0;
 }
 
@@ -189,9 +192,10 @@ void dump_host__free(struct dump_host *d)
 
 /* ---- printing ---- */
 
+/* Prints the sums of glibc's malloc. */
 static void print_malloc(FILE *out, const struct host_malloc *m, size_t columns)
 {
-	char arena[24], free_bytes[24], mapped[24], n[48], more[64] = "";
+	char arena[24], free_bytes[24], mapped[24], arenas[48], more[64] = "";
 
 	if (!m->known)
 		return;
@@ -200,13 +204,13 @@ static void print_malloc(FILE *out, const struct host_malloc *m, size_t columns)
 			 text__bytes(free_bytes, sizeof(free_bytes), m->free));
 	text__paragraph(out, columns, "", "  ",
 			"malloc: %s with %s%s, and %s in chunks with their own mappings",
-			text__counted(n, sizeof(n), m->arenas, "arena"),
+			text__counted(arenas, sizeof(arenas), m->arenas, "arena"),
 			text__bytes(arena, sizeof(arena), m->arena), more,
 			text__bytes(mapped, sizeof(mapped),
 				    m->mapped_known ? m->mapped : m->mapped_found));
 }
 
-/* The word for the pieces of an allocator that struct host_allocator counts as arenas. */
+/* Returns the word for the pieces of an allocator that struct host_allocator counts as arenas. */
 static const char *noun_of_arenas(const char *name)
 {
 	static const char *const nouns[][2] = {
@@ -224,7 +228,7 @@ static const char *noun_of_arenas(const char *name)
 /* Prints an allocator other than glibc's malloc. */
 static void print_allocator(FILE *out, const struct host_allocator *a, size_t columns)
 {
-	char name[64], live[24], blocks[24], pages[24], lazy[24] = "", bytes[24], n[48],
+	char name[64], live[24], blocks[24], pages[24], lazy[24] = "", bytes[24], arenas[48],
 							more[64] = "";
 	char file[128];
 
@@ -238,7 +242,7 @@ static void print_allocator(FILE *out, const struct host_allocator *a, size_t co
 		return;
 	}
 	snprintf(name, sizeof(name), "%s%s%s", a->name, *a->version ? " " : "", a->version);
-	text__counted(n, sizeof(n), a->arenas, noun_of_arenas(a->name));
+	text__counted(arenas, sizeof(arenas), a->arenas, noun_of_arenas(a->name));
 	if (a->muzzy)
 		snprintf(lazy, sizeof(lazy), ", %s muzzy",
 			 text__bytes(bytes, sizeof(bytes), a->muzzy));
@@ -251,14 +255,16 @@ static void print_allocator(FILE *out, const struct host_allocator *a, size_t co
 				"which a purge returns%s; %s%s",
 				name, file, text__bytes(live, sizeof(live), a->live),
 				text__bytes(blocks, sizeof(blocks), a->free_blocks),
-				text__bytes(pages, sizeof(pages), a->purgeable), lazy, n, more);
+				text__bytes(pages, sizeof(pages), a->purgeable), lazy, arenas,
+				more);
 	else
 		text__paragraph(out, columns, "", "  ",
 				"%s (%s): %s free in whole pages, which a purge returns%s; %s%s",
 				name, file, text__bytes(pages, sizeof(pages), a->purgeable), lazy,
-				n, more);
+				arenas, more);
 }
 
+/* Prints the sums of Python's allocator of small objects. */
 static void print_python(FILE *out, const struct host_python *p, size_t columns)
 {
 	char arena[24], used[24], n[2][48];
@@ -312,7 +318,7 @@ static char *sampled_frame(char *buf, size_t size, const struct host_sample_fram
 
 #define SAMPLED_CALLS 5 /* most functions that a row of the text has */
 
-/* Whether a row of the text has this function: not those of C++'s library and of the start. */
+/* True if a row of the text has this function: not those of C++'s library and of the start. */
 static bool is_own_function(const struct host_sample_frame *f)
 {
 	static const char *const others[] = { "std::",	"__gnu_cxx::",	"__libc_start",
@@ -325,58 +331,59 @@ static bool is_own_function(const struct host_sample_frame *f)
 }
 
 /* Prints a stack: the function that allocated, then its callers. */
-static void print_sample(FILE *out, const struct host_sample *x, uint64_t sum, size_t columns)
+static void print_sample(FILE *out, const struct host_sample *sample, uint64_t sum, size_t columns)
 {
 	static const char *const before[] = { "", " from ", ", " };
 	char calls[SAMPLED_CALLS * 320] = "", frame[312], bytes[24], percent[16], head[64];
-	size_t len = 0, n = 0;
+	size_t len = 0, calls_shown = 0;
 
-	for (size_t i = 0; i < x->frames && n < SAMPLED_CALLS; i++) {
-		if (!is_own_function(&x->frame[i]))
+	for (size_t i = 0; i < sample->frames && calls_shown < SAMPLED_CALLS; i++) {
+		if (!is_own_function(&sample->frame[i]))
 			continue;
-		sampled_frame(frame, sizeof(frame), &x->frame[i]);
+		sampled_frame(frame, sizeof(frame), &sample->frame[i]);
 		len += (size_t)snprintf(calls + len, sizeof(calls) - len, "%s%s",
-					before[n < 2 ? n : 2], frame);
-		n++;
+					before[calls_shown < 2 ? calls_shown : 2], frame);
+		calls_shown++;
 	}
 	snprintf(head, sizeof(head), "%10s %4s %8" PRIu64 "  ",
-		 text__bytes(bytes, sizeof(bytes), x->bytes), text__percent(percent, x->bytes, sum),
-		 x->samples);
+		 text__bytes(bytes, sizeof(bytes), sample->bytes),
+		 text__percent(percent, sample->bytes, sum), sample->samples);
 	text__paragraph(out, columns, head, "                            ", "%s",
-			n ? calls : "(no name)");
+			calls_shown ? calls : "(no name)");
 }
 
 /* Prints the largest stacks of malloc's own sampler. */
 static void print_samples(FILE *out, const struct dump_host_process *p, size_t columns)
 {
-	const struct host_samples *s = &p->samples;
-	char bytes[24], period[24], one_in[48] = "", n[48];
+	const struct host_samples *samples = &p->samples;
+	char bytes[24], period[24], one_in[48] = "", blocks[48];
 
-	if (!s->sampler)
+	if (!samples->sampler)
 		return;
-	if (s->period)
+	if (samples->period)
 		snprintf(one_in, sizeof(one_in), ", one in %s",
-			 text__bytes(period, sizeof(period), s->period));
+			 text__bytes(period, sizeof(period), samples->period));
 	text__paragraph(out, columns, "\n", "",
 			"Live memory of PID %d by %s's own sampler: about %s, from %s%s", p->pid,
-			s->sampler, text__bytes(bytes, sizeof(bytes), s->bytes),
-			text__counted(n, sizeof(n), s->samples, "block"), one_in);
+			samples->sampler, text__bytes(bytes, sizeof(bytes), samples->bytes),
+			text__counted(blocks, sizeof(blocks), samples->samples, "block"), one_in);
 	if (p->names)
 		text__paragraph(out, columns, "", "  ", "functions are not known: %s",
 				strerror(-p->names));
-	if (s->n)
+	if (samples->n)
 		fprintf(out, "      Size    %%  Samples  Location\n");
-	for (size_t i = 0; i < s->n && i < SAMPLED_STACKS; i++)
-		print_sample(out, &s->v[i], s->bytes, columns);
+	for (size_t i = 0; i < samples->n && i < SAMPLED_STACKS; i++)
+		print_sample(out, &samples->v[i], samples->bytes, columns);
 }
 
 #define UNTOUCHED (UINT64_C(1) << 20) /* least shared memory in no RSS that is printed, bytes */
 
+/* Prints how much shared memory is mapped, if much of it is not resident. */
 static void print_shared(FILE *out, const struct dump_host *d, size_t columns)
 {
 	const char *who = d->n > 1 ? "the processes map" : "the process maps";
 	uint64_t resident = 0;
-	char mapped[24], bytes[24], n[48];
+	char mapped[24], bytes[24], files[48];
 
 	for (unsigned i = HOST_SHARED_LOADER; i <= HOST_SHARED; i++)
 		resident += d->sum.sheet.part[i].bytes;
@@ -387,13 +394,13 @@ static void print_shared(FILE *out, const struct dump_host *d, size_t columns)
 			"Pages that a process maps and has not touched, such as tensors from "
 			"another process, are in no RSS; the control group counts them.",
 			text__bytes(mapped, sizeof(mapped), d->shared.bytes),
-			text__counted(n, sizeof(n), d->shared.files, "file"), who,
+			text__counted(files, sizeof(files), d->shared.files, "file"), who,
 			text__bytes(bytes, sizeof(bytes), resident));
 }
 
 int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 {
-	const struct host_ledger *l = &d->sum;
+	const struct host_ledger *ledger = &d->sum;
 	size_t columns = text__columns(out);
 	size_t prose = text__prose(columns);
 	char took[24], more[64] = "";
@@ -403,23 +410,23 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 	if (d->tree)
 		snprintf(more, sizeof(more), "%s%zu process%s", text__dot(), d->n,
 			 d->n == 1 ? "" : "es");
-	host_verdict__judge(&l->sheet, NULL, &verdict);
+	host_verdict__judge(&ledger->sheet, NULL, &verdict);
 	fprintf(out, "%s%sPID %d%s%sread in %s\n", command, text__dot(), d->v[0].pid, more,
-		text__dot(), text__time(took, sizeof(took), l->end - l->begin));
+		text__dot(), text__time(took, sizeof(took), ledger->end - ledger->begin));
 	host_verdict__text(out, &verdict, prose);
 	fprintf(out, "\nResident memory (%s):\n\n", d->tree ? "PSS: shared pages once" : "RSS");
-	err = host_words__table(out, &l->sheet, columns);
+	err = host_words__table(out, &ledger->sheet, columns);
 	if (err)
 		return err;
 	print_shared(out, d, prose);
 	if (d->tree) {
 		print_processes(out, d, prose);
 	} else {
-		print_malloc(out, &l->malloc, prose);
-		print_python(out, &l->python, prose);
+		print_malloc(out, &ledger->malloc, prose);
+		print_python(out, &ledger->python, prose);
 	}
-	for (size_t i = 0; i < l->allocators; i++)
-		print_allocator(out, &l->allocator[i], prose);
+	for (size_t i = 0; i < ledger->allocators; i++)
+		print_allocator(out, &ledger->allocator[i], prose);
 	for (size_t i = 0; i < d->n; i++)
 		print_samples(out, &d->v[i], columns);
 	if (!d->tree && *d->v[0].why)
@@ -429,6 +436,7 @@ int dump_host__text(FILE *out, const struct dump_host *d, const char *command)
 
 /* ---- JSON ---- */
 
+/* Writes a figure of a control group; null if it is not known. */
 static void put_known(struct json *j, const char *key, uint64_t v)
 {
 	json__uint_or_null(j, key, v != MEMCG_NONE, v);
@@ -475,18 +483,19 @@ static void put_allocator(struct json *j, const struct host_allocator *a)
 	json__close_object(j);
 }
 
+/* Writes glibc's malloc, other allocators, and Python's allocator of small objects. */
 static void put_allocators(struct json *j, const struct host_ledger *l)
 {
-	const struct host_malloc *m = &l->malloc;
-	const struct host_python *p = &l->python;
+	const struct host_malloc *glibc = &l->malloc;
+	const struct host_python *python = &l->python;
 
 	json__open_object(j, "malloc");
-	json__uint_or_null(j, "arenas", m->known, m->arenas);
-	json__uint_or_null(j, "arena_bytes", m->known, m->arena);
-	json__uint_or_null(j, "free", m->free_known, m->free);
-	json__uint_or_null(j, "top", m->free_known, m->top);
-	json__uint_or_null(j, "mapped", m->mapped_known, m->mapped);
-	json__uint_or_null(j, "mapped_found", m->known, m->mapped_found);
+	json__uint_or_null(j, "arenas", glibc->known, glibc->arenas);
+	json__uint_or_null(j, "arena_bytes", glibc->known, glibc->arena);
+	json__uint_or_null(j, "free", glibc->free_known, glibc->free);
+	json__uint_or_null(j, "top", glibc->free_known, glibc->top);
+	json__uint_or_null(j, "mapped", glibc->mapped_known, glibc->mapped);
+	json__uint_or_null(j, "mapped_found", glibc->known, glibc->mapped_found);
 	json__string(j, "replaced_by", l->allocators ? l->allocator[0].file : NULL);
 	json__close_object(j);
 	json__open_array(j, "allocators");
@@ -494,27 +503,27 @@ static void put_allocators(struct json *j, const struct host_ledger *l)
 		put_allocator(j, &l->allocator[i]);
 	json__close_array(j);
 	json__open_object(j, "python");
-	json__uint_or_null(j, "arenas", p->known, p->arenas);
-	json__uint_or_null(j, "arena_bytes", p->known, p->arena);
-	json__uint_or_null(j, "blocks", p->used_known, p->blocks);
-	json__uint_or_null(j, "used", p->used_known, p->used);
+	json__uint_or_null(j, "arenas", python->known, python->arenas);
+	json__uint_or_null(j, "arena_bytes", python->known, python->arena);
+	json__uint_or_null(j, "blocks", python->used_known, python->blocks);
+	json__uint_or_null(j, "used", python->used_known, python->used);
 	json__close_object(j);
 }
 
-static void put_sample(struct json *j, const struct host_sample *x)
+static void put_sample(struct json *j, const struct host_sample *sample)
 {
 	json__open_object(j, NULL);
-	json__uint(j, "bytes", x->bytes);
-	json__uint(j, "samples", x->samples);
+	json__uint(j, "bytes", sample->bytes);
+	json__uint(j, "samples", sample->samples);
 	json__open_array(j, "frames");
-	for (size_t i = 0; i < x->frames; i++) {
-		const struct host_sample_frame *f = &x->frame[i];
+	for (size_t i = 0; i < sample->frames; i++) {
+		const struct host_sample_frame *frame = &sample->frame[i];
 
 		json__open_object(j, NULL);
-		json__string(j, "function", *f->function ? f->function : NULL);
-		json__string(j, "file", *f->file ? f->file : NULL);
-		json__uint_or_null(j, "line", f->line, f->line);
-		json__string(j, "module", *f->module ? f->module : NULL);
+		json__string(j, "function", *frame->function ? frame->function : NULL);
+		json__string(j, "file", *frame->file ? frame->file : NULL);
+		json__uint_or_null(j, "line", frame->line, frame->line);
+		json__string(j, "module", *frame->module ? frame->module : NULL);
 		json__close_object(j);
 	}
 	json__close_array(j);

@@ -37,7 +37,8 @@ struct table {
 	char text[REPORT_TEXT], more[REPORT_TEXT];
 };
 
-/* Joins a name and the shape of its tensors, "[256, 16] float32", in at most room columns. */
+/* Joins a name and the shape of its tensors, "[256, 16] float32", in at most room columns. detail:
+ * the shape; NULL: none. */
 static const char *with_detail(struct table *t, const char *name, const char *detail, size_t room)
 {
 	size_t len = detail ? text__width(detail) + 2 : 0, least;
@@ -56,12 +57,12 @@ static const char *with_detail(struct table *t, const char *name, const char *de
 /* Returns the text of a row's last column. */
 static const char *say_row(struct table *t, const struct dump_row *r, size_t room)
 {
-	const struct census_about *x = r->tensor ? r->tensor->about : NULL;
+	const struct census_about *about = r->tensor ? r->tensor->about : NULL;
 	const struct dump_device *dev = &t->d->devices[r->device];
 	char detail[256], during[96] = "";
 	struct row row;
 
-	if (!x) {
+	if (!about) {
 		if (dev->unheld_new_blocks)
 			snprintf(during, sizeof(during), ", %s allocated during the reading",
 				 text__count(detail, 32, dev->unheld_new_blocks));
@@ -74,16 +75,17 @@ static const char *say_row(struct table *t, const struct dump_row *r, size_t roo
 		return with_detail(t, *r->holder->name ? r->holder->name : "(no name found)",
 				   r->holder->detail, room);
 	case DUMP_BY_TENSOR:
-		return with_detail(t, *x->name ? x->name : "(no name found)",
-				   dump__shape(detail, sizeof(detail), x), room);
+		return with_detail(t, *about->name ? about->name : "(no name found)",
+				   dump__shape(detail, sizeof(detail), about), room);
 	case DUMP_BY_MODULE:
-		row = (struct row){ .module = x->module, .module_class = x->cls };
+		row = (struct row){ .module = about->module, .module_class = about->cls };
 		return words__where(t->text, &row, BY_MODULE, NULL, room);
 	default:
 		return words__role(census_kind__name(r->kind));
 	}
 }
 
+/* Adds a row to the grid. all: bytes that are 100 %. */
 static void put_cells(struct table *t, const struct dump_row *r, uint64_t all)
 {
 	bool role = r->tensor && (t->o->by == DUMP_BY_HOLDER || t->o->by == DUMP_BY_TENSOR);
@@ -145,55 +147,56 @@ out:
 	return err;
 }
 
+/* Prints the sums of a device, and the tensors that are left out. */
 static void print_device(FILE *out, const struct dump_device *dev)
 {
-	char a[24], b[24], n[48];
+	char allocated[24], reserved[24], count[48];
 
-	text__bytes(a, sizeof(a), dev->allocated);
+	text__bytes(allocated, sizeof(allocated), dev->allocated);
 	if (!dev->known) {
-		fprintf(out, "%s  %s in %s of tensors\n", dev->name, a,
-			text__counted(n, sizeof(n), dev->blocks, "storage"));
+		fprintf(out, "%s  %s in %s of tensors\n", dev->name, allocated,
+			text__counted(count, sizeof(count), dev->blocks, "storage"));
 		return;
 	}
-	fprintf(out, "%s  %s allocated in %s, %s reserved%s\n", dev->name, a,
-		text__counted(n, sizeof(n), dev->blocks, "block"),
-		text__bytes(b, sizeof(b), dev->reserved),
+	fprintf(out, "%s  %s allocated in %s, %s reserved%s\n", dev->name, allocated,
+		text__counted(count, sizeof(count), dev->blocks, "block"),
+		text__bytes(reserved, sizeof(reserved), dev->reserved),
 		dev->consistent ? "" : " (changed during the reading)");
 	if (dev->moved)
 		fprintf(out, "%s  %s came or went during the reading and %s left out\n", dev->name,
-			text__counted(n, sizeof(n), dev->moved, "tensor"),
+			text__counted(count, sizeof(count), dev->moved, "tensor"),
 			dev->moved == 1 ? "is" : "are");
 	if (dev->elsewhere)
 		fprintf(out,
 			"%s  %s in memory that PyTorch's allocator did not take, such as "
 			"pinned host memory, %s left out\n",
-			dev->name, text__counted(n, sizeof(n), dev->elsewhere, "tensor"),
+			dev->name, text__counted(count, sizeof(count), dev->elsewhere, "tensor"),
 			dev->elsewhere == 1 ? "is" : "are");
 }
 
 /* Prints the sums by role on one line, or on more if the width needs it. */
 static void print_kinds(FILE *out, const struct dump_device *dev, size_t columns)
 {
-	size_t at = 0, len;
+	size_t column = 0, len;
 	char bytes[24], part[96];
 
-	for (unsigned int k = 0; k <= CENSUS_KINDS; k++) {
-		uint64_t n = k < CENSUS_KINDS ? dev->bytes[k] : dev->unheld;
+	for (unsigned int kind = 0; kind <= CENSUS_KINDS; kind++) {
+		uint64_t kind_bytes = kind < CENSUS_KINDS ? dev->bytes[kind] : dev->unheld;
 
-		if (!n)
+		if (!kind_bytes)
 			continue;
 		snprintf(part, sizeof(part), "%s %s",
-			 k < CENSUS_KINDS ? words__role(census_kind__name(k)) : unheld,
-			 text__bytes(bytes, sizeof(bytes), n));
+			 kind < CENSUS_KINDS ? words__role(census_kind__name(kind)) : unheld,
+			 text__bytes(bytes, sizeof(bytes), kind_bytes));
 		len = text__width(part);
-		if (at && at + 3 + len > columns) {
+		if (column && column + 3 + len > columns) {
 			fputc('\n', out);
-			at = 0;
+			column = 0;
 		}
-		fprintf(out, "%s%s", at ? text__dot() : "  ", part);
-		at += len + (at ? 3 : 2);
+		fprintf(out, "%s%s", column ? text__dot() : "  ", part);
+		column += len + (column ? 3 : 2);
 	}
-	if (at)
+	if (column)
 		fputc('\n', out);
 }
 
@@ -225,11 +228,12 @@ static char *write_command(char *buf, size_t size, const struct dump_opts *o)
 	return buf;
 }
 
+/* Prints the process, how much was read, and what is missing or may be wrong. */
 static void print_header(FILE *out, const struct dump *d, const struct dump_opts *o, size_t columns)
 {
-	char n[3][48], took[24], command[1024], torch[64], said[1024];
-	const struct census_state *s = &d->census;
-	uint64_t changed = s->torn + s->ended;
+	char count[3][48], took[24], command[1024], torch[64], said[1024];
+	const struct census_state *census = &d->census;
+	uint64_t changed = census->torn + census->ended;
 	size_t models = 0;
 
 	words__cut(write_command(command, sizeof(command), o), columns > 88 ? columns - 56 : 32);
@@ -240,31 +244,31 @@ static void print_header(FILE *out, const struct dump *d, const struct dump_opts
 	if (*o->python)
 		fprintf(out, "%sPython %s", text__dot(), o->python);
 	fprintf(out, "\n%s, %s, %s, read in %s\n",
-		text__counted(n[0], sizeof(n[0]), s->modules, "module"),
-		text__counted(n[1], sizeof(n[1]), s->optimizers, "optimizer"),
-		text__counted(n[2], sizeof(n[2]), s->objects, "Python object"),
-		text__time(took, sizeof(took), s->end - s->begin));
-	for (size_t i = 0; i < s->nmodels && models < MODELS_SHOWN; i++) {
-		if (s->models[i].count < 2)
+		text__counted(count[0], sizeof(count[0]), census->modules, "module"),
+		text__counted(count[1], sizeof(count[1]), census->optimizers, "optimizer"),
+		text__counted(count[2], sizeof(count[2]), census->objects, "Python object"),
+		text__time(took, sizeof(took), census->end - census->begin));
+	for (size_t i = 0; i < census->nmodels && models < MODELS_SHOWN; i++) {
+		if (census->models[i].count < 2)
 			continue;
 		models++;
 		text__paragraph(out, columns, "", "  ", "%s",
-				census_model__say(s, &s->models[i], said, sizeof(said)));
+				census_model__say(census, &census->models[i], said, sizeof(said)));
 	}
 	if (changed)
 		fprintf(out, "%s changed during the reading and %s left out\n",
-			text__counted(n[0], sizeof(n[0]), changed, "tensor"),
+			text__counted(count[0], sizeof(count[0]), changed, "tensor"),
 			changed == 1 ? "is" : "are");
-	if (s->unreadable)
+	if (census->unreadable)
 		fprintf(out, "%s could not be read\n",
-			text__counted(n[0], sizeof(n[0]), s->unreadable, "tensor"));
-	if (s->torn_lists)
+			text__counted(count[0], sizeof(count[0]), census->unreadable, "tensor"));
+	if (census->torn_lists)
 		fprintf(out, "Some Python objects changed during the reading: tensors that they "
 			     "hold may be missing\n");
-	if (changed || s->unreadable || s->torn_lists)
+	if (changed || census->unreadable || census->torn_lists)
 		fprintf(out, "A stopped process has a whole list: kill -STOP PID, dump, "
 			     "kill -CONT PID\n");
-	if (s->holders_cut)
+	if (census->holders_cut)
 		fprintf(out, "There are too many containers to search them all: tensors without a "
 			     "holder may have one\n");
 	if (d->alloc_why[0])
@@ -367,6 +371,7 @@ static void put_holder(struct json *j, const struct holder *h, const struct cens
 		put_shape(j, t->about);
 }
 
+/* Writes a row of --by. */
 static void put_dump_row(struct json *j, const struct dump *d, const struct dump_row *r,
 			 enum dump_by by)
 {
@@ -389,17 +394,18 @@ static void put_dump_row(struct json *j, const struct dump *d, const struct dump
 	json__close_object(j);
 }
 
+/* Writes the kinds of models in the process. */
 static void put_models(struct json *j, const struct census_state *s)
 {
 	json__open_array(j, "models");
 	for (size_t i = 0; i < s->nmodels && i < MODELS_LISTED; i++) {
-		const struct census_model *m = &s->models[i];
+		const struct census_model *model = &s->models[i];
 
 		json__open_object(j, NULL);
-		json__string(j, "class", m->cls);
-		json__string(j, "held_by", *m->held_by ? m->held_by : NULL);
-		json__uint(j, "count", m->count);
-		json__uint(j, "bytes", m->bytes);
+		json__string(j, "class", model->cls);
+		json__string(j, "held_by", *model->held_by ? model->held_by : NULL);
+		json__uint(j, "count", model->count);
+		json__uint(j, "bytes", model->bytes);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -409,7 +415,7 @@ static void put_models(struct json *j, const struct census_state *s)
 static void put_dump(struct json *j, const char *key, const struct dump *d,
 		     const struct dump_row *rows, size_t n, const struct dump_opts *o)
 {
-	const struct census_state *s = &d->census;
+	const struct census_state *census = &d->census;
 	uint64_t shown[256] = { 0 }, left = 0, left_bytes = 0;
 
 	json__open_object(j, key);
@@ -423,18 +429,19 @@ static void put_dump(struct json *j, const char *key, const struct dump *d,
 	json__string(j, "torch", o->torch->version[0] ? o->torch->version : NULL);
 	json__close_object(j);
 	json__open_object(j, "reading");
-	json__seconds(j, "seconds", s->end - s->begin, 6);
-	json__uint(j, "objects", s->objects);
-	json__uint(j, "modules", s->modules);
-	json__uint(j, "optimizers", s->optimizers);
-	json__uint(j, "torn", s->torn + s->ended);
-	json__uint(j, "unreadable", s->unreadable);
-	json__bool(j, "complete", !s->torn && !s->ended && !s->unreadable && !s->torn_lists);
-	json__bool(j, "holders_complete", !s->holders_cut);
-	json__bool(j, "gradients", s->know_grad);
+	json__seconds(j, "seconds", census->end - census->begin, 6);
+	json__uint(j, "objects", census->objects);
+	json__uint(j, "modules", census->modules);
+	json__uint(j, "optimizers", census->optimizers);
+	json__uint(j, "torn", census->torn + census->ended);
+	json__uint(j, "unreadable", census->unreadable);
+	json__bool(j, "complete",
+		   !census->torn && !census->ended && !census->unreadable && !census->torn_lists);
+	json__bool(j, "holders_complete", !census->holders_cut);
+	json__bool(j, "gradients", census->know_grad);
 	json__string(j, "allocator", d->alloc_why[0] ? d->alloc_why : NULL);
 	json__close_object(j);
-	put_models(j, s);
+	put_models(j, census);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < d->ndevices; i++)
 		put_device(j, &d->devices[i]);
@@ -482,6 +489,7 @@ struct sums {
 	size_t n, cap;
 };
 
+/* Finds or adds the sum of a device. NULL: memory is short. */
 static struct sum *find_sum(struct sums *s, const char *name)
 {
 	size_t i;
@@ -502,14 +510,14 @@ static int add_up(const struct dump_process *v, size_t n, struct sums *ret)
 	for (size_t i = 0; i < n; i++) {
 		for (size_t k = 0; k < v[i].dump.ndevices; k++) {
 			const struct dump_device *dev = &v[i].dump.devices[k];
-			struct sum *s = find_sum(ret, dev->name);
+			struct sum *sum = find_sum(ret, dev->name);
 
-			if (!s)
+			if (!sum)
 				return -ENOMEM;
-			s->allocated += dev->allocated;
-			s->reserved += dev->known ? dev->reserved : 0;
-			s->known += dev->known;
-			s->processes++;
+			sum->allocated += dev->allocated;
+			sum->reserved += dev->known ? dev->reserved : 0;
+			sum->known += dev->known;
+			sum->processes++;
 		}
 	}
 	return 0;
@@ -543,6 +551,7 @@ static void put_row(struct grid *g, const struct dump_process *p, const char *de
 		grid__put(g, TREE_RESERVED, text__bytes(text, sizeof(text), *reserved), NULL);
 }
 
+/* Adds a row for each device of each process, then the sums. */
 static void put_rows(struct grid *g, const struct dump_process *v, size_t n, const struct sums *s)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -579,6 +588,7 @@ static char *say_process(char buf[REPORT_TEXT], const struct dump_process *p)
 	return buf;
 }
 
+/* Prints all processes and the sums by device. Returns 0 or -ENOMEM. */
 static int print_table(FILE *out, const struct dump_process *v, size_t n, const struct sums *s)
 {
 	static const struct column columns[TREE_NR] = {
@@ -588,33 +598,33 @@ static int print_table(FILE *out, const struct dump_process *v, size_t n, const 
 		[TREE_ALLOCATED] = { .title = "Allocated", .right = true, .least = 10 },
 		[TREE_RESERVED] = { .title = "Reserved", .right = true, .least = 10, .goes = 2 },
 	};
-	struct grid *g = grid__new(columns, TREE_NR);
+	struct grid *grid = grid__new(columns, TREE_NR);
 	size_t row = 0, room;
 	char text[REPORT_TEXT];
 	int err;
 
-	if (!g)
+	if (!grid)
 		return -ENOMEM;
-	put_rows(g, v, n, s);
-	err = grid__error(g);
+	put_rows(grid, v, n, s);
+	err = grid__error(grid);
 	if (err)
 		goto out;
-	room = grid__fit(g, text__columns(out), 24, 2);
-	grid__print_titles(g, out, text__colour(out), "Process");
+	room = grid__fit(grid, text__columns(out), 24, 2);
+	grid__print_titles(grid, out, text__colour(out), "Process");
 	for (size_t i = 0; i < n; i++) {
 		size_t rows = v[i].dump.ndevices ? v[i].dump.ndevices : 1;
 
 		words__cut(say_process(text, &v[i]), room);
 		for (size_t k = 0; k < rows; k++)
-			grid__print(g, out, row++, text);
+			grid__print(grid, out, row++, text);
 	}
 	for (size_t i = 0; i < s->n; i++) {
 		snprintf(text, sizeof(text), "%u process%s", s->v[i].processes,
 			 s->v[i].processes == 1 ? "" : "es");
-		grid__print(g, out, row++, text);
+		grid__print(grid, out, row++, text);
 	}
 out:
-	grid__free(g);
+	grid__free(grid);
 	return err;
 }
 
@@ -689,13 +699,13 @@ int dump_tree__json(FILE *out, struct dump_process *v, size_t n)
 	json__close_object(j);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < sums.n; i++) {
-		const struct sum *s = &sums.v[i];
+		const struct sum *sum = &sums.v[i];
 
 		json__open_object(j, NULL);
-		json__string(j, "device", s->name);
-		json__uint(j, "allocated", s->allocated);
-		json__uint_or_null(j, "reserved", s->known, s->reserved);
-		json__uint(j, "processes", s->processes);
+		json__string(j, "device", sum->name);
+		json__uint(j, "allocated", sum->allocated);
+		json__uint_or_null(j, "reserved", sum->known, sum->reserved);
+		json__uint(j, "processes", sum->processes);
 		json__close_object(j);
 	}
 	json__close_array(j);

@@ -15,6 +15,7 @@
 
 /* ---- facts ---- */
 
+/* Returns a positive number; 0: it is missing or not positive. */
 static uint64_t read_number(const json_t *o, const char *key)
 {
 	json_int_t n = json_integer_value(json_object_get(o, key));
@@ -22,6 +23,7 @@ static uint64_t read_number(const json_t *o, const char *key)
 	return n > 0 ? (uint64_t)n : 0;
 }
 
+/* Reads the fact "ancestors": a JSON list of processes, the parent first. */
 static void read_ancestors(struct process_facts *p, const char *fact)
 {
 	json_t *list = fact ? json_loads(fact, JSON_REJECT_DUPLICATES, NULL) : NULL, *o;
@@ -63,22 +65,22 @@ void process_facts__read(struct process_facts *ret, const struct facts *f, const
 static const char *script_of(const char *title, size_t *len)
 {
 	const char *word = title, *slash;
-	size_t n;
+	size_t len_word;
 
 	if (strncmp(title, "python", 6))
 		return NULL;
-	for (word += strcspn(word, " "); *word; word += n) {
+	for (word += strcspn(word, " "); *word; word += len_word) {
 		word += strspn(word, " ");
-		n = strcspn(word, " ");
-		if (n == 2 && (!strncmp(word, "-m", 2) || !strncmp(word, "-c", 2)))
+		len_word = strcspn(word, " ");
+		if (len_word == 2 && (!strncmp(word, "-m", 2) || !strncmp(word, "-c", 2)))
 			return NULL; /* the rest says more */
-		if (*word != '-' && n)
+		if (*word != '-' && len_word)
 			break;
 	}
 	if (!*word)
 		return NULL;
-	slash = memrchr(word, '/', n);
-	*len = slash ? n - (size_t)(slash + 1 - word) : n;
+	slash = memrchr(word, '/', len_word);
+	*len = slash ? len_word - (size_t)(slash + 1 - word) : len_word;
 	return slash ? slash + 1 : word;
 }
 
@@ -126,19 +128,21 @@ static uint64_t key_of(const struct process_id *id)
 	return id->pid * UINT64_C(0x9e3779b97f4a7c15) ^ id->started;
 }
 
-static bool is_at(const struct process_tree *t, uint64_t i, const struct process_id *id)
+/* True if the process at this index is the one with this identity. */
+static bool is_at(const struct process_tree *t, uint64_t index, const struct process_id *id)
 {
-	return t->all[i].id.pid == id->pid && t->all[i].id.started == id->started;
+	return t->all[index].id.pid == id->pid && t->all[index].id.started == id->started;
 }
 
+/* Returns the index of a process; PROCESS_NONE: it is not in the tree. */
 static uint32_t find_process(const struct process_tree *t, const struct process_id *id)
 {
-	uint64_t at;
+	uint64_t index;
 
-	if (!map64__get(t->places, key_of(id), &at))
+	if (!map64__get(t->places, key_of(id), &index))
 		return PROCESS_NONE;
-	if (is_at(t, at, id))
-		return (uint32_t)at;
+	if (is_at(t, index, id))
+		return (uint32_t)index;
 	for (size_t i = 0; i < t->n; i++)
 		if (is_at(t, i, id))
 			return (uint32_t)i;
@@ -148,14 +152,14 @@ static uint32_t find_process(const struct process_tree *t, const struct process_
 /* Finds or adds a process. Returns its index; PROCESS_NONE: no memory. */
 static uint32_t add_process(struct process_tree *t, const struct process_id *id)
 {
-	uint32_t at;
+	uint32_t index;
 
 	t->places = t->places ? t->places : map64__new();
 	if (!t->places)
 		return PROCESS_NONE;
-	at = find_process(t, id);
-	if (at != PROCESS_NONE)
-		return at;
+	index = find_process(t, id);
+	if (index != PROCESS_NONE)
+		return index;
 	if (t->n >= PROCESS_NONE || array__grow(&t->all, &t->room, t->n + 1, sizeof(*t->all)) ||
 	    map64__set(t->places, key_of(id), t->n))
 		return PROCESS_NONE;
@@ -179,27 +183,27 @@ static bool descends(const struct process_tree *t, uint32_t from, uint32_t ances
 int process_tree__add(struct process_tree *t, const struct process_facts *f, uint32_t recording,
 		      uint64_t bytes)
 {
-	uint32_t at, above;
+	uint32_t index, above;
 
 	if (!f->own.pid || !f->own.started)
 		return 0;
-	at = add_process(t, &f->own);
-	if (at == PROCESS_NONE)
+	index = add_process(t, &f->own);
+	if (index == PROCESS_NONE)
 		return -ENOMEM;
 	t->recordings++;
-	t->all[at].own += bytes;
+	t->all[index].own += bytes;
 	/* A process has several recordings if it executes other programs. */
-	if (t->all[at].recording == PROCESS_NONE) {
-		t->all[at].recording = recording;
-		t->all[at].id = f->own;
-		process_id__name(&f->own, f->name, t->all[at].name);
+	if (t->all[index].recording == PROCESS_NONE) {
+		t->all[index].recording = recording;
+		t->all[index].id = f->own;
+		process_id__name(&f->own, f->name, t->all[index].name);
 	}
-	for (size_t i = 0; i < f->n_ancestors; i++, at = above) {
+	for (size_t i = 0; i < f->n_ancestors; i++, index = above) {
 		above = add_process(t, &f->ancestors[i]);
 		if (above == PROCESS_NONE)
 			return -ENOMEM;
-		if (t->all[at].parent == PROCESS_NONE && !descends(t, above, at))
-			t->all[at].parent = above;
+		if (t->all[index].parent == PROCESS_NONE && !descends(t, above, index))
+			t->all[index].parent = above;
 	}
 	return 0;
 }
@@ -244,66 +248,66 @@ struct links {
 static void order_tree(struct process_tree *t, const struct process_node *old,
 		       const struct links *l, uint32_t root)
 {
-	uint32_t at = root, depth = 0;
+	uint32_t index = root, depth = 0;
 
-	while (at != PROCESS_NONE) {
-		l->place[at] = (uint32_t)t->n;
-		t->all[t->n] = old[at];
+	while (index != PROCESS_NONE) {
+		l->place[index] = (uint32_t)t->n;
+		t->all[t->n] = old[index];
 		t->all[t->n].depth = depth;
-		t->all[t->n].all = old[at].own;
+		t->all[t->n].all = old[index].own;
 		if (depth)
-			t->all[t->n].parent = l->place[old[at].parent];
+			t->all[t->n].parent = l->place[old[index].parent];
 		t->n++;
-		if (l->child[at] != PROCESS_NONE) {
-			at = l->child[at];
+		if (l->child[index] != PROCESS_NONE) {
+			index = l->child[index];
 			depth++;
 			continue;
 		}
-		while (at != root && l->next[at] == PROCESS_NONE) {
-			at = old[at].parent;
+		while (index != root && l->next[index] == PROCESS_NONE) {
+			index = old[index].parent;
 			depth--;
 		}
-		at = at == root ? PROCESS_NONE : l->next[at];
+		index = index == root ? PROCESS_NONE : l->next[index];
 	}
 }
 
 int process_tree__finish(struct process_tree *t)
 {
 	size_t n = t->n;
-	uint32_t *v = calloc(n + 1, 4 * sizeof(*v));
+	uint32_t *buf = calloc(n + 1, 4 * sizeof(*buf));
 	struct process_node *old = calloc(n + 1, sizeof(*old));
-	struct links l = { v, v + n, v + 2 * n, v + 3 * n };
+	struct links links = { buf, buf + n, buf + 2 * n, buf + 3 * n };
 
-	if (!v || !old) {
-		free(v);
+	if (!buf || !old) {
+		free(buf);
 		free(old);
 		return -ENOMEM;
 	}
 	if (n)
 		memcpy(old, t->all, n * sizeof(*old));
 	for (uint32_t i = 0; i < n; i++) {
-		l.order[i] = i;
-		l.child[i] = l.next[i] = PROCESS_NONE;
+		links.order[i] = i;
+		links.child[i] = links.next[i] = PROCESS_NONE;
 	}
-	qsort_r(l.order, n, sizeof(*l.order), cmp_start, old);
+	qsort_r(links.order, n, sizeof(*links.order), cmp_start, old);
 	for (size_t i = n; i--;) { /* from the last one on, so that lists are in order */
-		uint32_t at = l.order[i], above = old[at].parent;
+		uint32_t at = links.order[i], above = old[at].parent;
 
 		if (above == PROCESS_NONE)
 			continue;
-		l.next[at] = l.child[above];
-		l.child[above] = at;
+		links.next[at] = links.child[above];
+		links.child[above] = at;
 	}
 	t->n = t->roots = 0;
 	for (size_t i = 0; i < n; i++)
-		if (old[l.order[i]].parent == PROCESS_NONE) {
-			order_tree(t, old, &l, l.order[i]);
+		if (old[links.order[i]].parent == PROCESS_NONE) {
+			order_tree(t, old, &links, links.order[i]);
 			t->roots++;
 		}
 	for (size_t i = t->n; i--;)
 		if (t->all[i].parent != PROCESS_NONE)
 			t->all[t->all[i].parent].all += t->all[i].all;
-	free(v);
+	free(buf);
 	free(old);
 	return 0;
 }
@@ -312,17 +316,17 @@ void process_tree__json(struct json *j, const struct process_tree *t)
 {
 	json__open_array(j, "processes");
 	for (size_t i = 0; i < t->n; i++) {
-		const struct process_node *p = &t->all[i];
-		bool root = p->parent == PROCESS_NONE, none = p->recording == PROCESS_NONE;
+		const struct process_node *node = &t->all[i];
+		bool root = node->parent == PROCESS_NONE, none = node->recording == PROCESS_NONE;
 
 		json__open_object(j, NULL);
-		json__uint(j, "pid", p->id.pid);
-		json__uint_or_null(j, "parent", !root, p->parent);
-		json__uint_or_null(j, "recording", !none, p->recording);
-		json__string(j, "name", p->name);
-		json__string(j, "command", *p->id.title ? p->id.title : NULL);
-		json__uint_or_null(j, "allocated", !none, p->own);
-		json__uint(j, "allocated_with_children", p->all);
+		json__uint(j, "pid", node->id.pid);
+		json__uint_or_null(j, "parent", !root, node->parent);
+		json__uint_or_null(j, "recording", !none, node->recording);
+		json__string(j, "name", node->name);
+		json__string(j, "command", *node->id.title ? node->id.title : NULL);
+		json__uint_or_null(j, "allocated", !none, node->own);
+		json__uint(j, "allocated_with_children", node->all);
 		json__close_object(j);
 	}
 	json__close_array(j);

@@ -11,10 +11,11 @@
 #define OTHERS_PERCENT 10 /* least memory of other processes that is a finding */
 #define SCARCE_PERCENT 10 /* with more memory left, other processes are no finding */
 
-/* Adds a finding about calls that CUDA refused until the allocator gave back its cache. */
+/* Adds a finding if CUDA refused calls until the allocator gave back its cache. Returns 0 or
+ * -ENOMEM. */
 static int add_retries(struct judging *j, const struct model_device *d)
 {
-	char where[REPORT_TEXT], text[REPORT_TEXT], size[24], n[32];
+	char where[REPORT_TEXT], text[REPORT_TEXT], size[24], times[32];
 	struct finding f = {
 		.code = FINDING_RETRIES,
 		.bytes = d->retry_size,
@@ -36,7 +37,7 @@ static int add_retries(struct judging *j, const struct model_device *d)
 	snprintf(text + len, sizeof(text) - len,
 		 "CUDA refused %s until PyTorch gave back cached memory; %s in all",
 		 text__bytes(size, sizeof(size), d->retry_size),
-		 text__counted(n, sizeof(n), d->retries, "time"));
+		 text__counted(times, sizeof(times), d->retries, "time"));
 	return findings__add(j, &f);
 }
 
@@ -45,16 +46,17 @@ static void name_largest(const struct judging *j, size_t device, char text[REPOR
 {
 	size_t len = strlen(text);
 	char name[WORDS_NEIGHBOUR];
-	struct neighbours n;
+	struct neighbours neighbours;
 
-	if (words__neighbours_of(j->source->model, j->source->facts, device, &n) && n.n)
+	if (words__neighbours_of(j->source->model, j->source->facts, device, &neighbours) &&
+	    neighbours.n)
 		snprintf(text + len, REPORT_TEXT - len, "; the largest is %s",
-			 words__neighbour(name, &n.v[0]));
-	neighbours__free(&n);
+			 words__neighbour(name, &neighbours.v[0]));
+	neighbours__free(&neighbours);
 }
 
 /* Adds a finding about other processes, if the job lacks the memory that they have: it ran out, or
- * little is left. */
+ * little is left. Returns 0 or -ENOMEM. */
 static int add_others(struct judging *j, size_t device, const struct model_device *d)
 {
 	uint64_t total = words__device_total(j->source->facts, d), others;

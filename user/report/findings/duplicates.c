@@ -45,21 +45,22 @@ static void add_part(struct parts *p, const char *name, size_t len, uint64_t siz
 	p->bytes += size;
 }
 
+/* Orders the names of parts: the first len characters. */
 static int compare_names(const struct part *a, const struct part *b)
 {
 	size_t len = a->len < b->len ? a->len : b->len;
-	int c = memcmp(a->name, b->name, len);
+	int order = memcmp(a->name, b->name, len);
 
-	return c ? c : (a->len > b->len) - (a->len < b->len);
+	return order ? order : (a->len > b->len) - (a->len < b->len);
 }
 
 /* For qsort(): by name, then by size. */
 static int by_name(const void *x, const void *y)
 {
 	const struct part *a = x, *b = y;
-	int c = compare_names(a, b);
+	int order = compare_names(a, b);
 
-	return c ? c : (a->size > b->size) - (a->size < b->size);
+	return order ? order : (a->size > b->size) - (a->size < b->size);
 }
 
 static int by_size(const void *x, const void *y)
@@ -81,7 +82,8 @@ static void free_blocks(struct named_blocks *b)
 	free(b->states.all);
 }
 
-/* Sorts the blocks by what their names say. Returns 0, -ENOMEM, or -ENOENT: there was no peak. */
+/* Reads the blocks that have names, as parameters, optimizer states, and tensors that a container
+ * holds. Returns 0, -ENOMEM, or -ENOENT: there was no peak. */
 static int read_blocks(const struct model *m, size_t device, struct named_blocks *ret)
 {
 	struct live_block *all;
@@ -100,31 +102,32 @@ static int read_blocks(const struct model *m, size_t device, struct named_blocks
 		return -ENOMEM;
 	}
 	for (size_t i = 0; i < n; i++) {
-		const struct live_block *b = &all[i];
-		const struct growth_name name = { .text = b->name };
+		const struct live_block *block = &all[i];
+		const struct growth_name name = { .text = block->name };
 
-		if (!b->name || !*b->name)
+		if (!block->name || !*block->name)
 			continue;
-		if (b->category == CATEGORY_PARAMETER)
-			add_part(&ret->parameters, b->name, strlen(b->name), b->size);
-		else if (b->category == CATEGORY_OPTIMIZER_STATE && strstr(b->name, " of "))
-			add_part(&ret->states, b->name, strlen(b->name), b->size);
-		else if (b->category != CATEGORY_GRADIENT && growth_summary__is_holder(&name) &&
-			 strchr(b->name, '['))
-			add_part(&ret->held, b->name, (size_t)(strrchr(b->name, '[') - b->name),
-				 b->size);
+		if (block->category == CATEGORY_PARAMETER)
+			add_part(&ret->parameters, block->name, strlen(block->name), block->size);
+		else if (block->category == CATEGORY_OPTIMIZER_STATE && strstr(block->name, " of "))
+			add_part(&ret->states, block->name, strlen(block->name), block->size);
+		else if (block->category != CATEGORY_GRADIENT && growth_summary__is_holder(&name) &&
+			 strchr(block->name, '['))
+			add_part(&ret->held, block->name,
+				 (size_t)(strrchr(block->name, '[') - block->name), block->size);
 	}
 	free(all);
 	return 0;
 }
 
+/* True if a duplicate of this size is worth a finding. */
 static bool is_worth(uint64_t bytes, const struct model_device *d)
 {
 	return bytes >= LEAST_BYTES && bytes >= d->peak_allocated / 100 * LEAST_PERCENT;
 }
 
 /* Adds a finding about a variable that holds a copy. len: length of the variable in held's name.
- * what: what it holds, for the text. */
+ * what: what it holds, for the text. Returns 0 or -ENOMEM. */
 static int add_copy(struct judging *j, const struct model_device *d, enum finding_code code,
 		    const struct part *held, size_t len, uint64_t bytes, const char *what)
 {
@@ -148,6 +151,7 @@ static int add_copy(struct judging *j, const struct model_device *d, enum findin
 
 /* ---- weights that a variable holds ---- */
 
+/* True if blocks of these sizes may have tensors of one size: see UNSPLIT. */
 static bool is_same_size(uint64_t a, uint64_t b)
 {
 	uint64_t apart = a > b ? a - b : b - a;
@@ -171,13 +175,13 @@ static const char *key_text(const char *key, size_t *text_len)
 /* True for "0.weight" and the key "0.weight" or "module.0.weight". */
 static bool is_key_of(const struct part *parameter, const char *key, size_t len)
 {
-	size_t more;
+	size_t prefix_len;
 
 	if (len < parameter->len)
 		return false;
-	more = len - parameter->len;
-	return !memcmp(key + more, parameter->name, parameter->len) &&
-	       (!more || key[more - 1] == '.');
+	prefix_len = len - parameter->len;
+	return !memcmp(key + prefix_len, parameter->name, parameter->len) &&
+	       (!prefix_len || key[prefix_len - 1] == '.');
 }
 
 /* True if no tensor so far is the copy of this parameter, and the one with this key and size is. */
@@ -193,21 +197,21 @@ static uint64_t match_keys(struct parts *parameters, const struct part *held, si
 {
 	uint64_t bytes = 0;
 
-	for (size_t k = 0; k < parameters->n; k++)
-		parameters->all[k].matched = false;
+	for (size_t parameter = 0; parameter < parameters->n; parameter++)
+		parameters->all[parameter].matched = false;
 	for (size_t i = 0; i < n; i++) {
-		size_t len, k = 0;
+		size_t len, parameter = 0;
 		const char *key = key_text(held[i].name + held[i].len, &len);
 
 		if (!key)
 			continue;
-		while (k < parameters->n &&
-		       !is_copy_of(&parameters->all[k], key, len, held[i].size))
-			k++;
-		if (k == parameters->n)
+		while (parameter < parameters->n &&
+		       !is_copy_of(&parameters->all[parameter], key, len, held[i].size))
+			parameter++;
+		if (parameter == parameters->n)
 			continue;
-		parameters->all[k].matched = true;
-		bytes += parameters->all[k].size;
+		parameters->all[parameter].matched = true;
+		bytes += parameters->all[parameter].size;
 	}
 	return bytes;
 }
@@ -217,23 +221,23 @@ static uint64_t match_keys(struct parts *parameters, const struct part *held, si
 static uint64_t match_sizes(const struct parts *parameters, const struct part *held, size_t n,
 			    size_t *sizes)
 {
-	uint64_t bytes = 0, last = 0;
-	size_t i = 0, k = 0;
+	uint64_t bytes = 0, last_size = 0;
+	size_t i_parameter = 0, i_held = 0;
 
 	*sizes = 0;
-	while (i < parameters->n && k < n) {
-		uint64_t size = parameters->all[i].size;
+	while (i_parameter < parameters->n && i_held < n) {
+		uint64_t size = parameters->all[i_parameter].size;
 
-		if (is_same_size(size, held[k].size)) {
+		if (is_same_size(size, held[i_held].size)) {
 			bytes += size;
-			*sizes += size != last;
-			last = size;
-			i++;
-			k++;
-		} else if (size < held[k].size) {
-			i++;
+			*sizes += size != last_size;
+			last_size = size;
+			i_parameter++;
+			i_held++;
+		} else if (size < held[i_held].size) {
+			i_parameter++;
 		} else {
-			k++;
+			i_held++;
 		}
 	}
 	return bytes;
@@ -253,7 +257,7 @@ static uint64_t match_variable(struct parts *parameters, const struct part *held
 	return sizes < LEAST_SIZES ? 0 : bytes;
 }
 
-/* Adds a finding for each variable that has a copy of the weights. */
+/* Adds a finding for each variable that has a copy of the weights. Returns 0 or -ENOMEM. */
 static int add_held_weights(struct judging *j, const struct model_device *d, struct named_blocks *b)
 {
 	/* Tensors are compared with all parameters, so variables that are too small are left out.
@@ -306,11 +310,12 @@ static uint64_t count_repeated(const struct parts *p, size_t *names)
 }
 
 /* Adds a finding if tensors of optimizers' states have the same names. Several models may have
- * parameters of the same names; then it is not known whose state is there twice. */
+ * parameters of the same names; then it is not known whose state is there twice. Returns 0 or
+ * -ENOMEM. */
 static int add_states(struct judging *j, const struct model_device *d, struct named_blocks *b)
 {
 	char text[256], optimizer[64];
-	size_t names, repeated;
+	size_t repeated_states, repeated_parameters;
 	struct finding f = {
 		.code = FINDING_OPTIMIZERS,
 		.whole = d->peak_allocated,
@@ -322,9 +327,10 @@ static int add_states(struct judging *j, const struct model_device *d, struct na
 
 	qsort(b->parameters.all, b->parameters.n, sizeof(*b->parameters.all), by_name);
 	qsort(b->states.all, b->states.n, sizeof(*b->states.all), by_name);
-	count_repeated(&b->parameters, &repeated);
-	f.bytes = count_repeated(&b->states, &names);
-	if (repeated || !names || !is_worth(f.bytes, d) || f.bytes < b->states.bytes / 4)
+	count_repeated(&b->parameters, &repeated_parameters);
+	f.bytes = count_repeated(&b->states, &repeated_states);
+	if (repeated_parameters || !repeated_states || !is_worth(f.bytes, d) ||
+	    f.bytes < b->states.bytes / 4)
 		return 0;
 	text__clean(optimizer, sizeof(optimizer), b->states.all[0].name,
 		    strcspn(b->states.all[0].name, " "));
@@ -332,7 +338,7 @@ static int add_states(struct judging *j, const struct model_device *d, struct na
 	snprintf(text, sizeof(text),
 		 "two optimizers (%s) have state of the same parameters: %zu tensors are there "
 		 "again",
-		 optimizer, names);
+		 optimizer, repeated_states);
 	return findings__add(j, &f);
 }
 
@@ -356,18 +362,19 @@ static bool take_state(struct parts *states, const char *key, uint64_t size)
 	const char *text = key_text(key, &len);
 
 	for (size_t i = 0; i < states->n && text; i++) {
-		struct part *s = &states->all[i];
-		const char *name = memchr(s->name, ' ', s->len);
+		struct part *state = &states->all[i];
+		const char *name = memchr(state->name, ' ', state->len);
 
-		if (s->matched || !name || !is_same_size(s->size, size) ||
+		if (state->matched || !name || !is_same_size(state->size, size) ||
 		    strncmp(name + 1, text, len) != 0 || name[len + 1] != ' ')
 			continue;
-		s->matched = true;
+		state->matched = true;
 		return true;
 	}
 	return false;
 }
 
+/* True if the tensor is held by the variable, the first len characters of variable's name. */
 static bool is_of_variable(const struct part *held, const struct part *variable, size_t len)
 {
 	return variable_len(held) == len && !memcmp(held->name, variable->name, len);
@@ -386,7 +393,7 @@ static uint64_t match_states(struct parts *states, const struct part *held, size
 	return bytes;
 }
 
-/* Adds a finding for each variable that has a copy of the optimizer's state. */
+/* Adds a finding for each variable that has a copy of the optimizer's state. Returns 0 or -ENOMEM. */
 static int add_held_states(struct judging *j, const struct model_device *d, struct named_blocks *b)
 {
 	const uint64_t least = b->states.bytes / 100 * (COPY_PERCENT * 7 / 8);

@@ -69,12 +69,12 @@ static char *write_caller(const struct findings_source *source, uint32_t stack,
 			  char buf[REPORT_TEXT])
 {
 	struct dict_stack frames = dict__get_stack(source->dict, stack);
-	uint32_t model = frames.n;
+	uint32_t i_model = frames.n;
 
-	for (uint32_t i = 0; i < frames.n; i++)
+	for (uint32_t i = 0; i < frames.n; i++) /* from the innermost frame on */
 		if (frames.frames[i].module)
-			model = i;
-	for (uint32_t i = model + 1; i < frames.n; i++) {
+			i_model = i;
+	for (uint32_t i = i_model + 1; i < frames.n; i++) {
 		struct dict_loc loc = dict__get_loc(source->dict, frames.frames[i].loc);
 		struct row_frame line = { .file = dict__str(source->dict, loc.file),
 					  .func = dict__str(source->dict, loc.func),
@@ -105,7 +105,8 @@ static enum finding_code code_of_growth(const struct growth_summary *s)
 	return s->holder && growth_summary__of_graph(s->holder) ? FINDING_GRAPH_KEPT : FINDING_LEAK;
 }
 
-/* Adds a finding about growth. advice: the advice about it, for place and remedy; NULL: none. */
+/* Adds a finding about growth. advice: the advice about it, for place and remedy; NULL: none.
+ * Returns 0 or -ENOMEM. */
 static int add_growth(struct judging *j, const struct model_device *d,
 		      const struct growth_summary *s, const struct advice *advice)
 {
@@ -143,7 +144,7 @@ static int add_growth(struct judging *j, const struct model_device *d,
 }
 
 /* Adds a finding about calls that kept memory within a step that has ended, such as an evaluation
- * with gradients. */
+ * with gradients. Returns 0 or -ENOMEM. */
 static int add_inside(struct judging *j, const struct model_device *d,
 		      const struct growth_summary *s)
 {
@@ -170,10 +171,12 @@ static int add_inside(struct judging *j, const struct model_device *d,
 static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summary *growth,
 			   bool inside)
 {
+	uint64_t cached_bytes = oom->has_totals && oom->reserved > oom->allocated
+					? oom->reserved - oom->allocated
+					: 0;
 	/* A few percent are gone with the next request. */
-	bool cached = oom->has_totals && oom->reserved > oom->allocated &&
-		      oom->reserved - oom->allocated >= oom->size &&
-		      oom->reserved - oom->allocated >= oom->reserved / 10;
+	bool cached = cached_bytes && cached_bytes >= oom->size &&
+		      cached_bytes >= oom->reserved / 10;
 
 	if (growth->verdict == GROWTH_VERDICT_GROWS && cached)
 		return "stop the growth, the finding after this one; until then "
@@ -198,22 +201,23 @@ static char *remedy_of_oom(const struct model_oom *oom, const struct growth_summ
 static void add_largest_tensor(const struct judging *j, const struct model_oom *oom,
 			       const char *device, char text[REPORT_TEXT])
 {
-	struct oom_tensors t;
+	struct oom_tensors tensors;
 	char tensor[WORDS_TENSOR];
 	size_t len = strlen(text);
 
-	words__oom_tensors(j->source->model, j->source->facts, oom, FRAMES_USER, &t);
-	if (t.n)
+	words__oom_tensors(j->source->model, j->source->facts, oom, FRAMES_USER, &tensors);
+	if (tensors.n)
 		snprintf(text + len, REPORT_TEXT - len, "; largest tensor there: %s",
-			 words__oom_tensor(tensor, &t.v[0], device));
-	oom__free(&t);
+			 words__oom_tensor(tensor, &tensors.v[0], device));
+	oom__free(&tensors);
 }
 
+/* Adds a finding about the first request that failed. Returns 0 or -ENOMEM. */
 static int add_out_of_memory(struct judging *j, size_t device, const struct model_device *d,
 			     const struct growth_summary *growth)
 {
 	char where[REPORT_TEXT] = "", text[REPORT_TEXT], inside[REPORT_TEXT], asked[24],
-	     allocated[24], cached[24], n[32];
+	     allocated[24], cached[24], times[32];
 	struct finding f = { .text = text, .where = where, .sure = "exact" };
 	struct model_oom oom;
 	size_t len;
@@ -236,13 +240,14 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 	len = strlen(text);
 	if (d->ooms > 1)
 		snprintf(text + len, sizeof(text) - len, "; %s in all",
-			 text__count(n, sizeof(n), d->ooms));
+			 text__count(times, sizeof(times), d->ooms));
 	add_largest_tensor(j, &oom, d->name, text);
 	f.remedy = remedy_of_oom(&oom, growth, *inside != '\0');
 	return findings__add(j, &f);
 }
 
-/* Adds a finding about an allocation that failed although enough memory was cached, in pieces. */
+/* Adds a finding if the first request failed although enough memory was cached, in pieces. Returns
+ * 0 or -ENOMEM. */
 static int add_fragments(struct judging *j, size_t device, const struct model_device *d)
 {
 	char text[REPORT_TEXT], cached[24], asked[24], gap[24];
@@ -258,16 +263,17 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 	int err;
 
 	if (!d->ooms || !model__oom(j->source->model, device, 0, &oom) || !oom.has_totals ||
-	    oom.reserved < oom.allocated || oom.reserved - oom.allocated < oom.size ||
-	    (oom.gap_known && oom.largest_gap >= oom.size))
+	    oom.reserved < oom.allocated)
+		return 0;
+	f.bytes = oom.reserved - oom.allocated;
+	if (f.bytes < oom.size || (oom.gap_known && oom.largest_gap >= oom.size))
 		return 0;
 	/* If less was cached, memory outside of PyTorch is the reason. */
-	if (oom.reserved - oom.allocated < oom.reserved / 100 * WORTH_PERCENT)
+	if (f.bytes < oom.reserved / 100 * WORTH_PERCENT)
 		return 0;
 	err = fragments__find(j->source, device, &fragments);
 	if (err)
 		return err;
-	f.bytes = oom.reserved - oom.allocated;
 	f.whole = oom.reserved;
 	snprintf(f.device, sizeof(f.device), "%s", d->name);
 	len = (size_t)snprintf(text, sizeof(text), "%s were cached when %s were asked for",
@@ -283,39 +289,40 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 	return findings__add(j, &f);
 }
 
-static int add_advice(struct judging *j, const struct model_device *d, const struct advice *a)
+/* Adds a finding about advice, if its saving is worth one. Returns 0 or -ENOMEM. */
+static int add_advice(struct judging *j, const struct model_device *d, const struct advice *advice)
 {
 	char text[REPORT_TEXT];
 	struct finding f = {
-		.code = code_of_advice(a->kind),
-		.bytes = a->saves,
-		.whole = a->saves + a->after,
+		.code = code_of_advice(advice->kind),
+		.bytes = advice->saves,
+		.whole = advice->saves + advice->after,
 		.text = text,
-		.where = a->where,
-		.sure = (char *)advice_figures[a->figure],
-		.remedy = a->text,
+		.where = advice->where,
+		.sure = (char *)advice_figures[advice->figure],
+		.remedy = advice->text,
 	};
 
-	if (f.code == FINDING_NR || a->saves < WORTH_BYTES ||
-	    a->saves < f.whole / 100 * WORTH_PERCENT)
+	if (f.code == FINDING_NR || advice->saves < WORTH_BYTES ||
+	    advice->saves < f.whole / 100 * WORTH_PERCENT)
 		return 0;
 	/* Cached memory does no harm if it is a small part of the device's memory. */
 	if (f.code == FINDING_CACHED &&
-	    a->saves < words__device_total(j->source->facts, d) / 100 * CACHED_PERCENT)
+	    advice->saves < words__device_total(j->source->facts, d) / 100 * CACHED_PERCENT)
 		return 0;
-	snprintf(f.device, sizeof(f.device), "%s", a->of_host ? "host" : d->name);
-	if (*a->where)
-		snprintf(text, sizeof(text), "at %s: %s", a->where, a->basis);
+	snprintf(f.device, sizeof(f.device), "%s", advice->of_host ? "host" : d->name);
+	if (*advice->where)
+		snprintf(text, sizeof(text), "at %s: %s", advice->where, advice->basis);
 	else
-		snprintf(text, sizeof(text), "%s", a->basis);
+		snprintf(text, sizeof(text), "%s", advice->basis);
 	return findings__add(j, &f);
 }
 
 /* Adds a finding about calls of the model that keep activations for a backward that does not
- * run. */
+ * run. Returns 0 or -ENOMEM. */
 static int add_thrown_graphs(struct judging *j, size_t device, const struct model_device *d)
 {
-	char where[REPORT_TEXT], text[REPORT_TEXT], kept[24], n[32];
+	char where[REPORT_TEXT], text[REPORT_TEXT], kept[24], count[32];
 	struct thrown_graphs thrown;
 	size_t len;
 	struct finding f = {
@@ -336,12 +343,12 @@ static int add_thrown_graphs(struct judging *j, size_t device, const struct mode
 	len = findings__at(text, where);
 	snprintf(text + len, sizeof(text) - len,
 		 "%s of the model kept activations for a backward that did not run, up to %s each",
-		 text__counted(n, sizeof(n), thrown.calls, "call"),
+		 text__counted(count, sizeof(count), thrown.calls, "call"),
 		 text__bytes(kept, sizeof(kept), thrown.kept));
 	return findings__add(j, &f);
 }
 
-/* Adds memory that is not needed, although it does not grow. */
+/* Adds memory that is not needed, although it does not grow. Returns 0 or -ENOMEM. */
 static int add_excess(struct judging *j, size_t device, const struct model_device *d)
 {
 	int err = add_thrown_graphs(j, device, d);
@@ -349,7 +356,8 @@ static int add_excess(struct judging *j, size_t device, const struct model_devic
 	return err ? err : duplicates__add(j, device, d);
 }
 
-/* Adds a device's growth, or what calls within a step kept. list: its advice. */
+/* Adds a device's growth, or what calls within a step kept. list: its advice. Returns 0 or -ENOMEM.
+ */
 static int judge_growth(struct judging *j, const struct model_device *d,
 			const struct growth_summary *s, const struct advice_list *list)
 {
@@ -431,12 +439,12 @@ static int note_once(const struct judging *j, size_t device, const struct model_
 }
 
 /* Adds a device's findings. is_main: true for the main device, which also gets the findings about
- * host memory from its advice. */
+ * host memory from its advice, and the verdict on growth. Returns 0 or -ENOMEM. */
 static int judge_device(struct judging *j, size_t device, bool is_main)
 {
 	const struct findings_source *source = j->source;
-	struct growth_summary s;
-	struct advice_list list;
+	struct growth_summary growth;
+	struct advice_list advice;
 	struct model_device d;
 	bool takes_advice;
 	int err;
@@ -444,13 +452,13 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 	model__device(source->model, device, &d);
 	/* CPU memory is advised about only if it is all that the job uses. */
 	takes_advice = is_main || !device__on_host(d.device);
-	err = advisor__advise(source->advisor, device, source->duration, &list);
+	err = advisor__advise(source->advisor, device, source->duration, &advice);
 	if (err)
 		return err;
-	err = growth_summary__of(source->model, source->facts, device, source->duration, &s);
+	err = growth_summary__of(source->model, source->facts, device, source->duration, &growth);
 	if (err)
 		goto free_list;
-	err = add_out_of_memory(j, device, &d, &s);
+	err = add_out_of_memory(j, device, &d, &growth);
 	if (err)
 		goto free_growth;
 	err = add_fragments(j, device, &d);
@@ -459,7 +467,7 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 	err = driver_findings__add(j, device, &d);
 	if (err)
 		goto free_growth;
-	err = judge_growth(j, &d, &s, &list);
+	err = judge_growth(j, &d, &growth, &advice);
 	if (err)
 		goto free_growth;
 	if (takes_advice) {
@@ -467,23 +475,24 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 		if (err)
 			goto free_growth;
 	}
-	for (size_t i = 0; i < list.n && !err; i++)
-		if (list.all[i].of_host ? is_main : takes_advice)
-			err = add_advice(j, &d, &list.all[i]);
+	for (size_t i = 0; i < advice.n && !err; i++)
+		if (advice.all[i].of_host ? is_main : takes_advice)
+			err = add_advice(j, &d, &advice.all[i]);
 	if (is_main && !err)
-		err = note_growth(j->ret, &s);
-	if (is_main && !err && s.verdict == GROWTH_VERDICT_NONE)
+		err = note_growth(j->ret, &growth);
+	if (is_main && !err && growth.verdict == GROWTH_VERDICT_NONE)
 		err = note_once(j, device, &d);
 free_growth:
-	growth_summary__free(&s);
+	growth_summary__free(&growth);
 free_list:
-	advice__free_list(&list);
+	advice__free_list(&advice);
 	return err;
 }
 
 /* ---- the process ---- */
 
-/* Adds a finding about several models of one class, unless a leak's text already lists them. */
+/* Adds a finding about several models of one class, unless a leak's text already lists them.
+ * Returns 0 or -ENOMEM. */
 static int add_models(struct judging *j)
 {
 	char models[WORDS_MODELS];
@@ -494,12 +503,13 @@ static int add_models(struct judging *j)
 		.remedy = "drop the copies that nothing needs, or keep them on the host (.cpu())",
 	};
 
-	return *words__models(models, sizeof(models), j->source->facts) && !j->models
-		       ? findings__add(j, &f)
-		       : 0;
+	if (j->models || !*words__models(models, sizeof(models), j->source->facts))
+		return 0;
+	return findings__add(j, &f);
 }
 
-/* Adds what tracing added to the job's time, if it was measured and was more than a little. */
+/* Adds what tracing added to the job's time, if it was measured and was more than a little. Returns
+ * 0 or -ENOMEM. */
 static int add_tracing(struct judging *j)
 {
 	char text[DETAIL_TEXT];
@@ -615,23 +625,24 @@ void findings__free(struct findings *f)
 /* True if an eighth of the growth, or more, is in the last quarter of the values. */
 static bool still_rises(const struct growth *g)
 {
-	const uint64_t *v = g->allocated.values;
+	const uint64_t *values = g->allocated.values;
 	size_t n = g->values, recent = n / 4;
-	uint64_t all, last;
+	uint64_t grown, grown_lately;
 
-	if (!recent || v[n - 1] <= v[n - 1 - recent])
+	if (!recent || values[n - 1] <= values[n - 1 - recent])
 		return false;
-	all = v[n - 1] > v[0] ? v[n - 1] - v[0] : 0;
-	last = v[n - 1] - v[n - 1 - recent];
-	return last >= all / 8;
+	grown = values[n - 1] > values[0] ? values[n - 1] - values[0] : 0;
+	grown_lately = values[n - 1] - values[n - 1 - recent];
+	return grown_lately >= grown / 8;
 }
 
 /* Bytes from the first value to the last; 0: it shrank. */
 static uint64_t risen(const struct growth *g)
 {
-	const uint64_t *v = g->allocated.values;
+	const uint64_t *values = g->allocated.values;
 
-	return g->values && v[g->values - 1] > v[0] ? v[g->values - 1] - v[0] : 0;
+	return g->values && values[g->values - 1] > values[0] ? values[g->values - 1] - values[0]
+							      : 0;
 }
 
 bool findings__host_may_grow(const struct model *m, const struct facts *f, uint64_t now)
@@ -666,6 +677,19 @@ static bool host_may_grow_beside(const struct model *m, const struct facts *f, u
 	return may;
 }
 
+/* True for growth of high confidence in enough steps or calls. Growth of a line needs a holder,
+ * too. now: ns since the start. */
+static bool is_sure_growth(const struct growth_summary *s, uint64_t now)
+{
+	bool explained = s->part != GROWTH_OF_LINE || s->holder;
+
+	if (s->confidence != TREND_HIGH || !explained)
+		return false;
+	if (s->clock == GROWTH_CALLS)
+		return s->steps >= SURE_CALLS && now >= SURE_CALLS_NS;
+	return s->clock == GROWTH_STEPS && s->steps >= SURE_STEPS;
+}
+
 bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t now)
 {
 	int device = model__main_device(m);
@@ -675,11 +699,7 @@ bool findings__are_sure(const struct model *m, const struct facts *f, uint64_t n
 	if (device < 0 || growth_summary__of(m, f, (size_t)device, now, &s))
 		return false;
 	if (s.verdict == GROWTH_VERDICT_GROWS)
-		sure = s.confidence == TREND_HIGH && (s.part != GROWTH_OF_LINE || s.holder) &&
-		       ((s.clock == GROWTH_STEPS && s.steps >= SURE_STEPS) ||
-			(s.clock == GROWTH_CALLS && s.steps >= SURE_CALLS &&
-			 now >= SURE_CALLS_NS)) &&
-		       !host_may_grow_beside(m, f, now, &s);
+		sure = is_sure_growth(&s, now) && !host_may_grow_beside(m, f, now, &s);
 	else
 		sure = s.verdict == GROWTH_VERDICT_NONE && s.clock == GROWTH_STEPS &&
 		       !findings__host_may_grow(m, f, now);

@@ -96,12 +96,13 @@ bool host_findings__tensors_grow(const struct judging *j, struct growth_summary 
 
 /* True if the line's growth is that of tensors on the CPU: it allocates them, or the object that
  * holds them holds its blocks. malloc charges all of a new arena to the line that needed it. */
-static bool is_of_tensors(const struct growth_line *l, const struct growth_summary *tensors)
+static bool is_of_tensors(const struct growth_line *line, const struct growth_summary *tensors)
 {
 	for (size_t i = 0; i < tensors->growth.n; i++)
-		if (is_same_line(&l->row, &tensors->growth.lines[i].row))
+		if (is_same_line(&line->row, &tensors->growth.lines[i].row))
 			return true;
-	return tensors->holder && l->nnames && !strcmp(l->names[0].text, tensors->holder->text);
+	return tensors->holder && line->nnames &&
+	       !strcmp(line->names[0].text, tensors->holder->text);
 }
 
 /* Returns a summary's rate in bytes per minute, or per step if no minute is known. */
@@ -110,23 +111,26 @@ static double in_minutes(const struct growth_summary *s, double rate)
 	return s->per_minute > 0 && s->per_step > 0 ? rate * s->per_minute / s->per_step : rate;
 }
 
-/* Returns the line of host memory that grows most beside the tensors, NULL if they explain the
- * growth: what they leave is less than half of that line's, or than a quarter of theirs. */
+/* Returns the line of host memory that grows most and whose growth is not that of the tensors.
+ * NULL: the tensors explain the growth of host memory. Without theirs, less is left of it than half
+ * of that line's, or than a quarter of theirs. */
 static const struct growth_line *find_beside(const struct growth_summary *s,
 					     const struct growth_summary *tensors)
 {
-	double taken = in_minutes(tensors, tensors->lines_per_step > tensors->per_step
-						   ? tensors->lines_per_step
-						   : tensors->per_step);
-	double left = in_minutes(s, s->lines_per_step) - taken;
+	double tensors_grow = in_minutes(tensors, tensors->lines_per_step > tensors->per_step
+							  ? tensors->lines_per_step
+							  : tensors->per_step);
+	double rest = in_minutes(s, s->lines_per_step) - tensors_grow;
 
 	for (size_t i = 0; i < s->growth.n; i++) {
-		const struct growth_line *l = &s->growth.lines[i];
+		const struct growth_line *line = &s->growth.lines[i];
 
-		if (!trend__is_sure(&l->trend, s->clock == GROWTH_STEPS) ||
-		    is_of_tensors(l, tensors))
+		if (!trend__is_sure(&line->trend, s->clock == GROWTH_STEPS) ||
+		    is_of_tensors(line, tensors))
 			continue;
-		return left >= in_minutes(s, l->per_step) / 2 && left >= taken / 4 ? l : NULL;
+		if (rest < in_minutes(s, line->per_step) / 2 || rest < tensors_grow / 4)
+			return NULL;
+		return line;
 	}
 	return NULL;
 }
@@ -174,10 +178,11 @@ int host_findings__add_beside(struct judging *j, const struct model_device *d,
 	return findings__add(j, &f);
 }
 
+/* Adds a finding about private copies of shared pages. Returns 0 or -ENOMEM. */
 static int add_copies(struct judging *j)
 {
 	const struct leaks_host *h = &j->host;
-	char text[256], rate[40], from[24], to[24], all[80];
+	char text[256], rate[40], from[24], to[24], grown[80];
 	struct finding f = {
 		.code = FINDING_COPIES_GROW,
 		.device = "host",
@@ -189,14 +194,14 @@ static int add_copies(struct judging *j)
 			  "Python objects: reading an object writes its reference count",
 	};
 
-	snprintf(all, sizeof(all), "from %s to %s of private memory",
+	snprintf(grown, sizeof(grown), "from %s to %s of private memory",
 		 text__bytes(from, sizeof(from), h->from), text__bytes(to, sizeof(to), h->to));
 	if (h->copies)
-		snprintf(all, sizeof(all), "%s/s of private memory",
+		snprintf(grown, sizeof(grown), "%s/s of private memory",
 			 growth_summary__signed(rate, sizeof(rate), h->copied));
 	snprintf(text, sizeof(text),
 		 "%s, resident memory is steady: pages shared with the parent process are copied",
-		 all);
+		 grown);
 	return findings__add(j, &f);
 }
 

@@ -24,7 +24,7 @@ struct findings_job {
 		const struct finding
 			*largest;      /* the shared finding, from the rank with the most bytes */
 		struct finding *owned; /* the same if it is about the ranks; NULL: it is in all */
-		bool *in;	       /* in[rank]: the rank has the finding */
+		bool *has;	       /* has[rank]: the rank has the finding */
 		size_t n;	       /* number of ranks that have it */
 	} * list;
 	size_t nlist, cap_list, faults;
@@ -49,7 +49,7 @@ static void free_shared(struct shared *s)
 	if (s->owned)
 		findings__free_texts(s->owned);
 	free(s->owned);
-	free(s->in);
+	free(s->has);
 }
 
 void findings_job__free(struct findings_job *job)
@@ -95,16 +95,16 @@ static bool is_same(const struct finding *a, const struct finding *b)
 /* Adds an entry for a finding, which must outlive the entry. NULL: memory is short. */
 static struct shared *add_entry(struct findings_job *job, const struct finding *f)
 {
-	struct shared *s;
+	struct shared *entry;
 
 	if (array__grow(&job->list, &job->cap_list, job->nlist + 1, sizeof(*job->list)))
 		return NULL;
-	s = &job->list[job->nlist];
-	*s = (struct shared){ .largest = f, .in = calloc(job->n, sizeof(*s->in)) };
-	if (!s->in)
+	entry = &job->list[job->nlist];
+	*entry = (struct shared){ .largest = f, .has = calloc(job->n, sizeof(*entry->has)) };
+	if (!entry->has)
 		return NULL;
 	job->nlist++;
-	return s;
+	return entry;
 }
 
 /* Finds or adds the entry of a finding. NULL: memory is short. */
@@ -122,7 +122,7 @@ static struct shared *add_of_ranks(struct findings_job *job, enum finding_code c
 				   const char *text, const char *remedy)
 {
 	struct finding *f = calloc(1, sizeof(*f));
-	struct shared *s = NULL;
+	struct shared *entry = NULL;
 
 	if (!f)
 		return NULL;
@@ -133,17 +133,17 @@ static struct shared *add_of_ranks(struct findings_job *job, enum finding_code c
 			       .sure = strdup("exact"),
 			       .remedy = strdup(remedy) };
 	if (findings__is_whole(f))
-		s = add_entry(job, f);
-	if (!s) {
+		entry = add_entry(job, f);
+	if (!entry) {
 		findings__free_texts(f);
 		free(f);
 		return NULL;
 	}
-	s->owned = f;
-	return s;
+	entry->owned = f;
+	return entry;
 }
 
-/* Adds a finding for each device that several ranks use. */
+/* Adds a finding for each device that several ranks use. Returns 0 or -ENOMEM. */
 static int add_shared_devices(struct findings_job *job)
 {
 	const struct ranks *r = job->ranks;
@@ -153,29 +153,29 @@ static int add_shared_devices(struct findings_job *job)
 	for (size_t i = 0; i < r->shared.n && !err; i++) {
 		const struct shared_device *d = &r->shared.all[i];
 		uint64_t bytes;
-		struct shared *s;
+		struct shared *entry;
 
 		ranks__say_shared(r, i, text, &bytes);
-		s = add_of_ranks(job, FINDING_DEVICE_SHARED, text, ranks_shared_remedy);
-		if (!s) {
+		entry = add_of_ranks(job, FINDING_DEVICE_SHARED, text, ranks_shared_remedy);
+		if (!entry) {
 			err = -ENOMEM;
 			break;
 		}
-		s->owned->bytes = bytes;
-		for (uint32_t u = d->first; u < d->first + d->n; u++)
-			s->in[r->shared.uses[u].recording] = true;
-		s->n = d->n;
+		entry->owned->bytes = bytes;
+		for (uint32_t use = d->first; use < d->first + d->n; use++)
+			entry->has[r->shared.uses[use].recording] = true;
+		entry->n = d->n;
 	}
 	free(text);
 	return err;
 }
 
-/* Adds a finding about the largest difference between ranks. */
+/* Adds a finding about the largest difference between ranks. Returns 0 or -ENOMEM. */
 static int add_difference(struct findings_job *job)
 {
 	const struct ranks *r = job->ranks;
 	const struct outlier *o = r->outliers.all;
-	struct shared *s;
+	struct shared *entry;
 	char *text;
 
 	if (!r->outliers.n || !ranks__one_job(r))
@@ -183,15 +183,16 @@ static int add_difference(struct findings_job *job)
 	text = malloc(REPORT_TEXT);
 	if (!text)
 		return -ENOMEM;
-	s = add_of_ranks(job, FINDING_RANKS_DIFFER, ranks__say_outlier(r, o, text),
-			 "see which lines differ: `memtrace-bpf report` with the same recordings");
+	entry = add_of_ranks(
+		job, FINDING_RANKS_DIFFER, ranks__say_outlier(r, o, text),
+		"see which lines differ: `memtrace-bpf report` with the same recordings");
 	free(text);
-	if (!s)
+	if (!entry)
 		return -ENOMEM;
-	s->owned->bytes = outlier__distance(o);
-	s->owned->whole = o->bytes > o->others ? o->bytes : o->others;
-	s->in[o->recording] = true;
-	s->n = 1;
+	entry->owned->bytes = outlier__distance(o);
+	entry->owned->whole = o->bytes > o->others ? o->bytes : o->others;
+	entry->has[o->recording] = true;
+	entry->n = 1;
 	return 0;
 }
 
@@ -213,14 +214,14 @@ int findings_job__finish(struct findings_job *job)
 		const struct findings *findings = &job->all[job->ranks->all[rank].added];
 
 		for (size_t i = 0; i < findings->n; i++) {
-			struct shared *s = find_entry(job, &findings->all[i]);
+			struct shared *entry = find_entry(job, &findings->all[i]);
 
-			if (!s)
+			if (!entry)
 				return -ENOMEM;
-			if (findings->all[i].bytes > s->largest->bytes)
-				s->largest = &findings->all[i];
-			s->n += !s->in[rank];
-			s->in[rank] = true;
+			if (findings->all[i].bytes > entry->largest->bytes)
+				entry->largest = &findings->all[i];
+			entry->n += !entry->has[rank];
+			entry->has[rank] = true;
 		}
 	}
 	err = add_shared_devices(job);
@@ -251,7 +252,7 @@ static char *say_ranks(const struct findings_job *job, const struct shared *s, c
 		snprintf(buf, size, "all %zu recordings", s->n);
 		return buf;
 	}
-	ranks__list(job->ranks, s->in, names, sizeof(names));
+	ranks__list(job->ranks, s->has, names, sizeof(names));
 	if (ranks__one_job(job->ranks))
 		snprintf(buf, size, "%s of %zu", names, job->ranks->n);
 	else
@@ -289,17 +290,17 @@ void findings_job__json(struct json *j, const struct findings_job *job)
 	json__uint(j, "faults", job->faults);
 	json__open_array(j, "recordings");
 	for (size_t i = 0; i < job->ranks->n; i++) {
-		const struct rank *k = &job->ranks->all[i];
+		const struct rank *rank = &job->ranks->all[i];
 
 		json__open_object(j, NULL);
-		json__string(j, "recording", k->name);
-		json__uint_or_null(j, "rank", k->has_number, k->number);
-		json__uint(j, "events", k->events);
-		json__uint(j, "lost", k->lost);
-		json__bool(j, "complete", k->complete);
-		json__uint(j, "steps", k->steps);
-		json__bool(j, "growth_known", job->all[k->added].judged);
-		json__string(j, "growth", job->all[k->added].growth);
+		json__string(j, "recording", rank->name);
+		json__uint_or_null(j, "rank", rank->has_number, rank->number);
+		json__uint(j, "events", rank->events);
+		json__uint(j, "lost", rank->lost);
+		json__bool(j, "complete", rank->complete);
+		json__uint(j, "steps", rank->steps);
+		json__bool(j, "growth_known", job->all[rank->added].judged);
+		json__string(j, "growth", job->all[rank->added].growth);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -308,9 +309,9 @@ void findings_job__json(struct json *j, const struct findings_job *job)
 		json__open_object(j, NULL);
 		findings__put(j, job->list[i].largest);
 		json__open_array(j, "recordings");
-		for (size_t k = 0; k < job->ranks->n; k++)
-			if (job->list[i].in[k])
-				json__uint(j, NULL, k);
+		for (size_t rank = 0; rank < job->ranks->n; rank++)
+			if (job->list[i].has[rank])
+				json__uint(j, NULL, rank);
 		json__close_array(j);
 		json__close_object(j);
 	}

@@ -88,7 +88,7 @@ static void say_device(FILE *out, const struct findings_source *source, int devi
 		fprintf(out, " of %s", text__bytes(total, sizeof(total), all));
 }
 
-/* Number of the device that the head names; -1: none. Tensors that were not recorded have no
+/* Returns the device that the head names; -1: none. Tensors that were not recorded have no
  * figures. */
 static int head_device(const struct findings_source *source)
 {
@@ -103,7 +103,7 @@ static bool say_head(FILE *out, const struct findings_source *source, size_t wid
 {
 	char name[PATH_MAX], program[128], steps[48], time[24], each[24];
 	char *text = NULL;
-	size_t size, n = model__whole_steps(source->model);
+	size_t size, whole_steps = model__whole_steps(source->model);
 	int device = head_device(source);
 	FILE *mem = open_memstream(&text, &size);
 
@@ -116,9 +116,9 @@ static bool say_head(FILE *out, const struct findings_source *source, size_t wid
 		say_device(mem, source, device);
 		fputs("; ", mem);
 	}
-	if (n)
+	if (whole_steps)
 		fprintf(mem, "%s of %s in ",
-			text__counted(steps, sizeof(steps), n,
+			text__counted(steps, sizeof(steps), whole_steps,
 				      model__steps_are_calls(source->model) ? "call" : "step"),
 			text__time(each, sizeof(each), model__step_time(source->model)));
 	fputs(text__time(time, sizeof(time), model__length(source->model, source->duration)), mem);
@@ -172,21 +172,22 @@ static char *say_share(const struct finding *f, char *buf, size_t size)
 	return buf;
 }
 
-/* Prints a finding. number: the fault's number, from 1; 0: a saving, which gets a dash. */
+/* Prints a finding. number: the fault's number, from 1; 0: a saving, which gets a dash. ranks: as
+ * for findings_page__add(). */
 static void print_finding(FILE *out, const struct finding *f, size_t number, const char *ranks,
 			  size_t width)
 {
-	char first[24] = "  - ", title[TITLE_TEXT], in[340] = "";
+	char lead[24] = "  - ", title[TITLE_TEXT], in_ranks[340] = "";
 	char share[SHARE_TEXT], brackets[SHARE_TEXT + 3] = "";
 
 	if (*say_share(f, share, sizeof(share)))
 		snprintf(brackets, sizeof(brackets), " (%s)", share);
 	if (number)
-		snprintf(first, sizeof(first), "%2zu. ", number);
+		snprintf(lead, sizeof(lead), "%2zu. ", number);
 	if (ranks && f->code != FINDING_RANKS_DIFFER && f->code != FINDING_DEVICE_SHARED)
-		snprintf(in, sizeof(in), " in %s", ranks);
-	text__paragraph(out, width, first, "    ", "%s%s: %s%s", say_title(f, title, sizeof(title)),
-			in, f->text, brackets);
+		snprintf(in_ranks, sizeof(in_ranks), " in %s", ranks);
+	text__paragraph(out, width, lead, "    ", "%s%s: %s%s", say_title(f, title, sizeof(title)),
+			in_ranks, f->text, brackets);
 	if (*f->remedy)
 		text__paragraph(out, width, "    do: ", "        ", "%s", f->remedy);
 }

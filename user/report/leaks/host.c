@@ -17,6 +17,7 @@
 static void judge_copies(const struct model *m, const struct leaks_opts *o, struct leaks_host *h)
 {
 	struct host_trend own, rss;
+	uint64_t own_grown, rss_grown;
 
 	if (!model__host_trend(m, HOST_SERIES_OWN, o->min_growth, &own) ||
 	    !model__host_trend(m, HOST_SERIES_RSS, o->min_growth, &rss))
@@ -26,11 +27,10 @@ static void judge_copies(const struct model *m, const struct leaks_opts *o, stru
 	h->to = own.last;
 	h->copies = trend__counts(&own.trend, o->min_confidence) &&
 		    rss.per_second < own.per_second / 2 && own.per_second > 0;
-	h->copied_before = !h->copies && own.last > own.first &&
-			   own.last - own.first >= LEAST_GROWTH &&
-			   own.last - own.first >= own.last / 4 &&
-			   (rss.last < rss.first ||
-			    rss.last - rss.first < (own.last - own.first) / 2);
+	own_grown = own.last > own.first ? own.last - own.first : 0;
+	rss_grown = rss.last > rss.first ? rss.last - rss.first : 0;
+	h->copied_before = !h->copies && own_grown >= LEAST_GROWTH && own_grown >= own.last / 4 &&
+			   rss_grown < own_grown / 2;
 }
 
 /* True if tensors have more than half of the pinned memory. */
@@ -45,6 +45,8 @@ static bool takes_pinned(const struct model *m, const struct model_host *reading
 			 struct model_pinned *ret)
 {
 	const struct host_point *last = &readings->last;
+	bool tensors_have_it = tensors_have_pinned(&readings->first) && tensors_have_pinned(last) &&
+			       tensors_have_pinned(&readings->highest);
 
 	if (model__pinned(m, 0, last->time, ret))
 		return false;
@@ -52,9 +54,7 @@ static bool takes_pinned(const struct model *m, const struct model_host *reading
 		if (ret->spans[i] < ret->bytes / (4 * PINNED_SPANS))
 			return false;
 	return ret->count >= LEAST_TAKEN && ret->bytes >= LEAST_TAKEN_BYTES &&
-	       ret->bytes >= last->sheet.part[HOST_PINNED].bytes / 4 &&
-	       !(tensors_have_pinned(&readings->first) && tensors_have_pinned(last) &&
-		 tensors_have_pinned(&readings->highest));
+	       ret->bytes >= last->sheet.part[HOST_PINNED].bytes / 4 && !tensors_have_it;
 }
 
 /* Judges PyTorch's cache of pinned memory: pinned memory grows, and half of the growth is

@@ -12,7 +12,7 @@
 #include "report/doc.h"
 #include "report/leaks/internal.h"
 
-/* values: t->values of them, written if `figures` is true. */
+/* Writes the figures of a trend. values: t->values of them, written if `figures` is true. */
 static void put_trend(struct json *j, const struct growth *g, const struct trend *t,
 		      double per_step, const uint64_t *values, bool figures)
 {
@@ -42,6 +42,7 @@ static void put_trend(struct json *j, const struct growth *g, const struct trend
 	json__close_array(j);
 }
 
+/* Writes what counts as a request, if the clock is requests. */
 static void put_request(struct json *j, const struct growth *g)
 {
 	if (g->clock != GROWTH_REQUESTS)
@@ -54,6 +55,7 @@ static void put_request(struct json *j, const struct growth *g)
 	json__close_object(j);
 }
 
+/* Writes a line's growth, how long its blocks stay, and what holds them. */
 static void put_figures(struct json *j, const struct growth *g, const struct growth_line *l,
 			bool figures)
 {
@@ -92,6 +94,7 @@ static void put_module(struct json *j, const struct row *r)
 	json__string(j, "module_root", r->module_root);
 }
 
+/* Writes the place of a row of --by. */
 static void put_where(struct json *j, enum group by, const struct dict *d, const struct row *r)
 {
 	if (by == BY_LINE || by == BY_STACK)
@@ -110,14 +113,14 @@ static void put_where(struct json *j, enum group by, const struct dict *d, const
 static size_t put_lines(struct json *j, const char *key, const struct leaks_doc *doc,
 			const struct leaks_opts *o, const struct growth *g, bool leaks)
 {
-	size_t k = 0;
+	size_t n_lines = 0;
 
 	json__open_array(j, key);
 	for (size_t i = 0; i < g->n; i++) {
 		if (trend__counts(&g->lines[i].trend, o->min_confidence) != leaks)
 			continue;
-		k++;
-		if (o->top && k > o->top)
+		n_lines++;
+		if (o->top && n_lines > o->top)
 			continue;
 		json__open_object(j, NULL);
 		put_where(j, o->by, doc->dict, &g->lines[i].row);
@@ -125,18 +128,19 @@ static size_t put_lines(struct json *j, const char *key, const struct leaks_doc 
 		json__close_object(j);
 	}
 	json__close_array(j);
-	return o->top && k > o->top ? k - o->top : 0;
+	return o->top && n_lines > o->top ? n_lines - o->top : 0;
 }
 
+/* Writes the growth of a sum over all lines; null if it is not known. */
 static void put_sum(struct json *j, const char *key, const struct growth *g,
-		    const struct growth_sum *s, bool known, bool figures)
+		    const struct growth_sum *sum, bool known, bool figures)
 {
 	if (!known) {
 		json__null(j, key);
 		return;
 	}
 	json__open_object(j, key);
-	put_trend(j, g, &s->trend, s->per_step, s->values, figures);
+	put_trend(j, g, &sum->trend, sum->per_step, sum->values, figures);
 	json__close_object(j);
 }
 
@@ -150,6 +154,7 @@ static void put_main_line(struct json *j, const struct growth_line *l)
 	json__close_object(j);
 }
 
+/* Writes the growth of the peaks of steps, and the line and input that it comes from. */
 static void put_peaks(struct json *j, const struct growth *g)
 {
 	if (!g->peaks.known) {
@@ -168,6 +173,7 @@ static void put_peaks(struct json *j, const struct growth *g)
 	json__close_object(j);
 }
 
+/* Writes the growth from call to call of the model within one step; null without such growth. */
 static void put_inside(struct json *j, const struct growth *g, enum trend_confidence least)
 {
 	const struct growth_inside *in = &g->inside;
@@ -192,10 +198,11 @@ static void put_inside(struct json *j, const struct growth *g, enum trend_confid
 	json__close_object(j);
 }
 
+/* Writes a device with all its growth. Sets *found if anything grows. Returns 0 or -ENOMEM. */
 static int put_device(struct json *j, const struct leaks_doc *doc, const struct leaks_opts *o,
 		      size_t device, bool *found)
 {
-	struct model_device d;
+	struct model_device dev;
 	struct leaks_host host = { 0 };
 	struct growth g;
 	size_t left;
@@ -203,17 +210,17 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 
 	if (err)
 		return err;
-	model__device(doc->model, device, &d);
+	model__device(doc->model, device, &dev);
 	*found |= growth__count(&g, o->min_confidence) ||
 		  growth__pool_grows(&g, o->min_confidence) ||
 		  growth__peaks_grow(&g, o->min_confidence) ||
 		  (g.inside.open && growth__inside_grows(&g, o->min_confidence)) ||
 		  growth__others_grow(&g, o->min_confidence);
-	if (!strcmp(d.name, "host"))
+	if (!strcmp(dev.name, "host"))
 		leaks_host__judge(doc->model, o, &host);
 	*found |= host.copies || host.pinned;
 	json__open_object(j, NULL);
-	json__string(j, "device", d.name);
+	json__string(j, "device", dev.name);
 	json__string(j, "clock", growth__clock(g.clock));
 	json__uint(j, growth_summary__steps_key(g.clock), g.steps);
 	if (g.after_steps)
@@ -290,16 +297,18 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 
 /* ---- several recordings ---- */
 
-static void put_recording(struct json *j, const struct rank *k)
+/* Writes a recording: which rank it is, and its events. */
+static void put_recording(struct json *j, const struct rank *rank)
 {
 	json__open_object(j, NULL);
-	ranks_json__who(j, k);
-	json__uint(j, "events", k->events);
-	json__uint(j, "lost", k->lost);
-	json__bool(j, "complete", k->complete);
+	ranks_json__who(j, rank);
+	json__uint(j, "events", rank->events);
+	json__uint(j, "lost", rank->lost);
+	json__bool(j, "complete", rank->complete);
 	json__close_object(j);
 }
 
+/* Writes a device of a recording; its lines are in the list of all recordings. */
 static void put_rank_device(struct json *j, const struct leaks_device *d)
 {
 	const struct growth *g = &d->growth;
@@ -325,6 +334,7 @@ static void put_rank_device(struct json *j, const struct leaks_device *d)
 	json__close_object(j);
 }
 
+/* As put_where(), for several recordings. */
 static void put_rank_where(struct json *j, enum group by, const struct leaks_line *l,
 			   const struct row *r)
 {
@@ -341,27 +351,29 @@ static void put_rank_where(struct json *j, enum group by, const struct leaks_lin
 	json__string(j, "category", r->category);
 }
 
-static void put_rank_line(struct json *j, const struct leaks_ranks *r, const struct leaks_line *l)
+/* Writes a line: where it grows, and its figures in each recording. */
+static void put_rank_line(struct json *j, const struct leaks_ranks *r,
+			  const struct leaks_line *line)
 {
-	const struct leaks_cell *cells = &r->cells[l->first];
+	const struct leaks_cell *cells = &r->cells[line->first];
 
 	json__open_object(j, NULL);
-	json__string(j, "kind_of_device", l->kind);
-	put_rank_where(j, r->opts->by, l, &r->cells[l->most].at.row);
+	json__string(j, "kind_of_device", line->kind);
+	put_rank_where(j, r->opts->by, line, &r->cells[line->most].at.row);
 	json__open_array(j, "grows_in");
-	for (uint32_t i = 0; i < l->n; i++)
+	for (uint32_t i = 0; i < line->n; i++)
 		if (cells[i].counts)
 			json__uint(j, NULL, r->devices[cells[i].device].recording);
 	json__close_array(j);
 	json__open_array(j, "recordings");
-	for (uint32_t i = 0; i < l->n; i++) {
+	for (uint32_t i = 0; i < line->n; i++) {
 		const struct leaks_device *d = &r->devices[cells[i].device];
-		const struct rank *k = &r->ranks->all[d->recording];
+		const struct rank *rank = &r->ranks->all[d->recording];
 
 		json__open_object(j, NULL);
 		json__uint(j, "recording", d->recording);
-		if (k->has_number)
-			json__uint(j, "rank", k->number);
+		if (rank->has_number)
+			json__uint(j, "rank", rank->number);
 		json__string(j, "device", d->name);
 		put_figures(j, &d->growth, &cells[i].at, r->opts->figures);
 		json__close_object(j);
@@ -374,18 +386,18 @@ static void put_rank_line(struct json *j, const struct leaks_ranks *r, const str
 static size_t put_rank_lines(struct json *j, const char *key, const struct leaks_ranks *r,
 			     bool leaks)
 {
-	size_t top = r->opts->top, k = 0;
+	size_t top = r->opts->top, n_lines = 0;
 
 	json__open_array(j, key);
 	for (size_t i = 0; i < r->nlines; i++) {
 		if (!r->lines[i].counted == leaks)
 			continue;
-		if (!top || k < top)
+		if (!top || n_lines < top)
 			put_rank_line(j, r, &r->lines[i]);
-		k++;
+		n_lines++;
 	}
 	json__close_array(j);
-	return top && k > top ? k - top : 0;
+	return top && n_lines > top ? n_lines - top : 0;
 }
 
 void leaks_ranks__json(struct json *j, const struct leaks_ranks *r)

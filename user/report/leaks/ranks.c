@@ -42,7 +42,7 @@ void leaks_ranks__free(struct leaks_ranks *r)
 
 /* ---- adding a recording ---- */
 
-/* Replaces the line's texts with copies in r->set. */
+/* Replaces the line's texts with copies in r->set. Returns 0 or -ENOMEM. */
 static int keep_texts(struct leaks_ranks *r, struct growth_line *l)
 {
 	if (row_set__keep(r->set.texts, &l->row))
@@ -58,31 +58,31 @@ static int keep_texts(struct leaks_ranks *r, struct growth_line *l)
 static const char **keep_stack(struct leaks_ranks *r, const struct dict *d, const struct row *row,
 			       const char **stack_text)
 {
-	struct dict_stack s = dict__get_stack(d, row->stack);
-	const char **frames = calloc((size_t)s.n + 2, sizeof(*frames));
+	struct dict_stack stack = dict__get_stack(d, row->stack);
+	const char **frames = calloc((size_t)stack.n + 2, sizeof(*frames));
 	char *buf = malloc(REPORT_TEXT), *joined = NULL;
 	size_t n = 0, size;
-	FILE *f = open_memstream(&joined, &size);
+	FILE *stream = open_memstream(&joined, &size);
 	bool kept = false;
 
-	if (!frames || !buf || !f)
+	if (!frames || !buf || !stream)
 		goto out;
-	for (uint32_t i = s.n; i-- > 0;) {
-		frames[n] = words__frame(buf, d, s.frames[i]);
+	for (uint32_t i = stack.n; i-- > 0;) {
+		frames[n] = words__frame(buf, d, stack.frames[i]);
 		if (strings__keep(r->set.texts, &frames[n++]))
 			goto out;
 	}
 	if (row__has_leaf(row))
 		frames[n++] = row->node_class;
 	for (size_t i = 0; i < n; i++)
-		fprintf(f, "%zu:%s", strlen(frames[i]), frames[i]);
-	if (fflush(f) || ferror(f))
+		fprintf(stream, "%zu:%s", strlen(frames[i]), frames[i]);
+	if (fflush(stream) || ferror(stream))
 		goto out;
 	*stack_text = joined;
 	kept = !strings__keep(r->set.texts, stack_text);
 out:
-	if (f)
-		fclose(f);
+	if (stream)
+		fclose(stream);
 	free(joined);
 	free(buf);
 	if (kept)
@@ -93,26 +93,26 @@ out:
 
 /* Finds or adds a line: by kind of device, and by the texts of its row that --by selects. stack and
  * frames: from keep_stack(), for --by stack. A new line takes over *frames, which is NULL then.
- * *ret: index of the line. */
+ * *ret: index of the line. Returns 0 or -ENOMEM. */
 static int find_line(struct leaks_ranks *r, const char *kind, const struct row *row,
 		     const char *stack, const char ***frames, uint32_t *ret)
 {
-	struct row w = { 0 };
+	struct row identity = { 0 };
 
 	if (r->opts->by == BY_MODULE) {
-		w.module = row->module;
-		w.module_root = row->module_root;
+		identity.module = row->module;
+		identity.module_root = row->module_root;
 	} else if (r->opts->by == BY_CATEGORY) {
-		w.category = row->category;
+		identity.category = row->category;
 	} else {
-		w.file = row->file;
-		w.func = row->func;
-		w.line = row->line;
-		w.source = row->file ? NULL : row->source;
-		w.node_class = row->file ? NULL : row->node_class;
+		identity.file = row->file;
+		identity.func = row->func;
+		identity.line = row->line;
+		identity.source = row->file ? NULL : row->source;
+		identity.node_class = row->file ? NULL : row->node_class;
 	}
 	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
-	    row_set__number(&r->set, &w, kind, stack, ret))
+	    row_set__number(&r->set, &identity, kind, stack, ret))
 		return -ENOMEM;
 	if (*ret < r->nlines)
 		return 0;
@@ -121,7 +121,7 @@ static int find_line(struct leaks_ranks *r, const char *kind, const struct row *
 	return 0;
 }
 
-/* Copies the line's values if --steps needs them; otherwise there are none. */
+/* Copies the line's values if --steps needs them; otherwise there are none. Returns 0 or -ENOMEM. */
 static int keep_values(const struct leaks_opts *o, struct growth_line *l)
 {
 	uint64_t *copy = NULL;
@@ -136,73 +136,76 @@ static int keep_values(const struct leaks_opts *o, struct growth_line *l)
 	return 0;
 }
 
-/* Adds the cell of a line on a device. */
+/* Adds the cell of a line on a device. device: index in r. Returns 0 or -ENOMEM. */
 static int add_line(struct leaks_ranks *r, const struct dict *d, uint32_t device, const char *kind,
 		    const struct growth_line *line)
 {
-	struct leaks_cell c = { .device = device,
-				.counts = trend__counts(&line->trend, r->opts->min_confidence),
-				.at = *line };
+	struct leaks_cell cell = { .device = device,
+				   .counts = trend__counts(&line->trend, r->opts->min_confidence),
+				   .at = *line };
 	const char **stack = NULL, *joined = NULL;
 	int err;
 
-	if (keep_texts(r, &c.at))
+	if (keep_texts(r, &cell.at))
 		return -ENOMEM;
 	if (r->opts->by == BY_STACK) {
-		stack = keep_stack(r, d, &c.at.row, &joined);
+		stack = keep_stack(r, d, &cell.at.row, &joined);
 		if (!stack)
 			return -ENOMEM;
 	}
-	err = find_line(r, kind, &c.at.row, joined, &stack, &c.line);
+	err = find_line(r, kind, &cell.at.row, joined, &stack, &cell.line);
 	free(stack);
 	if (err)
 		return err;
 	if (array__grow(&r->cells, &r->room_cells, r->ncells + 1, sizeof(*r->cells)) ||
-	    keep_values(r->opts, &c.at))
+	    keep_values(r->opts, &cell.at))
 		return -ENOMEM;
-	r->cells[r->ncells++] = c;
+	r->cells[r->ncells++] = cell;
 	return 0;
 }
 
+/* Adds a device with its growth and its lines, unless the recording does not use it. device: index
+ * in the model. Returns 0 or -ENOMEM. */
 static int add_device(struct leaks_ranks *r, const struct analysis *a, size_t device)
 {
-	struct leaks_device d = { .recording = r->taken,
-				  .duration = model__length(a->model, a->duration),
-				  .no_holder = leaks__no_holder(a->facts) };
-	struct model_device md;
-	const char *kind = d.kind;
-	struct growth g;
+	struct leaks_device added = { .recording = r->taken,
+				      .duration = model__length(a->model, a->duration),
+				      .no_holder = leaks__no_holder(a->facts) };
+	struct model_device dev;
+	const char *kind = added.kind;
+	struct growth growth;
 	int err;
 
-	model__device(a->model, device, &md);
-	if (!rank__uses(&md))
+	model__device(a->model, device, &dev);
+	if (!rank__uses(&dev))
 		return 0;
-	err = growth__judge(a->model, device, r->opts->min_growth, &g);
+	err = growth__judge(a->model, device, r->opts->min_growth, &growth);
 	if (err)
 		return err;
-	snprintf(d.name, sizeof(d.name), "%s", md.name);
-	snprintf(d.kind, sizeof(d.kind), "%.*s", (int)strcspn(d.name, ":"), d.name);
-	d.growth = g;
-	d.growth.lines = NULL;
-	d.growth.pool = NULL;
-	d.growth.n = 0;
-	d.growth.allocated.values = d.growth.reserved.values = d.growth.others.values = NULL;
-	d.pool = growth__pool_grows(&g, r->opts->min_confidence);
-	d.others = growth__others_grow(&g, r->opts->min_confidence);
-	if (!strcmp(md.name, "host"))
-		leaks_host__judge(a->model, r->opts, &d.host);
-	d.counted = growth__count(&g, r->opts->min_confidence);
+	snprintf(added.name, sizeof(added.name), "%s", dev.name);
+	snprintf(added.kind, sizeof(added.kind), "%.*s", (int)strcspn(added.name, ":"), added.name);
+	added.growth = growth;
+	added.growth.lines = NULL;
+	added.growth.pool = NULL;
+	added.growth.n = 0;
+	added.growth.allocated.values = added.growth.reserved.values = added.growth.others
+									       .values = NULL;
+	added.pool = growth__pool_grows(&growth, r->opts->min_confidence);
+	added.others = growth__others_grow(&growth, r->opts->min_confidence);
+	if (!strcmp(dev.name, "host"))
+		leaks_host__judge(a->model, r->opts, &added.host);
+	added.counted = growth__count(&growth, r->opts->min_confidence);
 	err = strings__keep(r->set.texts, &kind);
 	if (err)
 		goto out;
 	err = array__grow(&r->devices, &r->room_devices, r->ndevices + 1, sizeof(*r->devices));
 	if (err)
 		goto out;
-	r->devices[r->ndevices++] = d;
-	for (size_t i = 0; i < g.n && !err; i++)
-		err = add_line(r, a->dict, (uint32_t)r->ndevices - 1, kind, &g.lines[i]);
+	r->devices[r->ndevices++] = added;
+	for (size_t i = 0; i < growth.n && !err; i++)
+		err = add_line(r, a->dict, (uint32_t)r->ndevices - 1, kind, &growth.lines[i]);
 out:
-	growth__free(&g);
+	growth__free(&growth);
 	return err;
 }
 
@@ -225,6 +228,7 @@ int leaks_ranks__add(struct leaks_ranks *r, const struct analysis *a)
 
 /* ---- finishing ---- */
 
+/* Orders by kind of device, the CPU last, then by recording. */
 static int cmp_device(const void *a, const void *b, void *ctx)
 {
 	const struct leaks_device *all = ctx, *x = &all[*(const uint32_t *)a],
@@ -240,7 +244,8 @@ static int cmp_device(const void *a, const void *b, void *ctx)
 	return x < y ? -1 : x > y;
 }
 
-/* Renumbers recordings from order of arrival to order of ranks, then sorts the devices. */
+/* Renumbers recordings from order of arrival to order of ranks, then sorts the devices. Returns 0
+ * or -ENOMEM. */
 static int sort_devices(struct leaks_ranks *r)
 {
 	size_t n = r->ranks->n;
@@ -290,16 +295,17 @@ static bool grows_more(const struct leaks_cell *a, const struct leaks_cell *b)
 	return a->counts != b->counts ? a->counts : a->at.per_step > b->at.per_step;
 }
 
+/* Orders by kind of device, then lines that count first, then by growth. */
 static int cmp_line(const void *a, const void *b, void *ctx)
 {
 	const struct leaks_line *x = a, *y = b;
 	const struct leaks_ranks *r = ctx;
-	const struct leaks_cell *cx = &r->cells[x->most], *cy = &r->cells[y->most];
+	const struct leaks_cell *cell_x = &r->cells[x->most], *cell_y = &r->cells[y->most];
 
 	if (x->kind != y->kind)
-		return cx->device < cy->device ? -1 : 1;
-	if (grows_more(cx, cy) != grows_more(cy, cx))
-		return grows_more(cx, cy) ? -1 : 1;
+		return cell_x->device < cell_y->device ? -1 : 1;
+	if (grows_more(cell_x, cell_y) != grows_more(cell_y, cell_x))
+		return grows_more(cell_x, cell_y) ? -1 : 1;
 	return x->first < y->first ? -1 : x->first > y->first;
 }
 
@@ -317,13 +323,13 @@ int leaks_ranks__finish(struct leaks_ranks *r)
 	if (r->ncells)
 		qsort(r->cells, r->ncells, sizeof(*r->cells), cmp_cell);
 	for (size_t i = 0; i < r->ncells; i++) {
-		struct leaks_line *l = &r->lines[r->cells[i].line];
+		struct leaks_line *line = &r->lines[r->cells[i].line];
 
-		if (!l->n++)
-			l->first = l->most = (uint32_t)i;
-		else if (grows_more(&r->cells[i], &r->cells[l->most]))
-			l->most = (uint32_t)i;
-		l->counted += r->cells[i].counts;
+		if (!line->n++)
+			line->first = line->most = (uint32_t)i;
+		else if (grows_more(&r->cells[i], &r->cells[line->most]))
+			line->most = (uint32_t)i;
+		line->counted += r->cells[i].counts;
 	}
 	if (r->nlines) /* from here on a line finds its cells by first and n */
 		qsort_r(r->lines, r->nlines, sizeof(*r->lines), cmp_line, r);

@@ -16,7 +16,7 @@ struct page {
 	size_t width;
 	const struct leaks_ranks *r;
 	size_t n;			    /* number of recordings */
-	bool *in;			    /* in[i]: name recording i in the text */
+	bool *named;			    /* [recording]: it is named in the text */
 	const struct leaks_device *devices; /* devices of one kind */
 	const struct leaks_line *lines;	    /* growing lines on them that are shown */
 	size_t ndevices, shown;
@@ -28,24 +28,24 @@ static const char *cwd(const struct page *p)
 	return p->n ? p->r->ranks->all[0].cwd : NULL;
 }
 
-/* Sets p->in of all recordings to false. */
+/* Sets p->named of all recordings to false. */
 static void forget_named(struct page *p)
 {
-	memset(p->in, 0, p->n * sizeof(*p->in));
+	memset(p->named, 0, p->n * sizeof(*p->named));
 }
 
 /* Returns the number of recordings with a device of this kind, without worker processes. Changes
- * p->in. */
+ * p->named. */
 static size_t count_compared(struct page *p)
 {
 	size_t n = 0;
 
 	forget_named(p);
 	for (size_t i = 0; i < p->ndevices; i++) {
-		uint32_t k = p->devices[i].recording;
+		uint32_t recording = p->devices[i].recording;
 
-		n += !p->in[k] && !p->r->ranks->all[k].worker;
-		p->in[k] = true;
+		n += !p->named[recording] && !p->r->ranks->all[recording].worker;
+		p->named[recording] = true;
 	}
 	return n;
 }
@@ -54,65 +54,78 @@ static size_t count_compared(struct page *p)
  * a". */
 static void say_who(struct page *p, const struct leaks_line *l, char *buf, size_t size)
 {
-	const struct leaks_cell *c = &p->r->cells[l->first];
-	size_t all = count_compared(p), n = 0, workers = 0;
+	const struct leaks_cell *cells = &p->r->cells[l->first];
+	size_t n_all = count_compared(p), n = 0, workers = 0;
 	bool job = ranks__one_job(p->r->ranks);
 	const char *only;
 
 	forget_named(p);
 	for (uint32_t i = 0; i < l->n; i++) {
-		uint32_t k = p->r->devices[c[i].device].recording;
+		uint32_t recording = p->r->devices[cells[i].device].recording;
 
-		if (!c[i].counts || p->in[k])
+		if (!cells[i].counts || p->named[recording])
 			continue;
-		p->in[k] = true;
-		*(p->r->ranks->all[k].worker ? &workers : &n) += 1;
+		p->named[recording] = true;
+		*(p->r->ranks->all[recording].worker ? &workers : &n) += 1;
 	}
-	only = n + workers == 1 && all > 1 ? " only" : "";
-	ranks__list(p->r->ranks, p->in, p->list, sizeof(p->list));
-	if (n == all && n > 1 && !workers)
-		snprintf(buf, size, "in all %zu %s", all, job ? "ranks" : "recordings");
-	else if (!job && all > 1)
-		snprintf(buf, size, "in %zu of %zu recordings%s, %s", n + workers, all, only,
+	only = n + workers == 1 && n_all > 1 ? " only" : "";
+	ranks__list(p->r->ranks, p->named, p->list, sizeof(p->list));
+	if (n == n_all && n > 1 && !workers)
+		snprintf(buf, size, "in all %zu %s", n_all, job ? "ranks" : "recordings");
+	else if (!job && n_all > 1)
+		snprintf(buf, size, "in %zu of %zu recordings%s, %s", n + workers, n_all, only,
 			 p->list);
-	else if (workers || all < 2)
+	else if (workers || n_all < 2)
 		snprintf(buf, size, "in %s%s", p->list, only);
 	else
-		snprintf(buf, size, "in %s of %zu%s", p->list, all, only);
+		snprintf(buf, size, "in %s of %zu%s", p->list, n_all, only);
 }
 
 /* Writes "+4.00 MiB a step", or "+3.90 MiB to +4.10 MiB a step". */
 static void say_rate(const struct page *p, const struct leaks_line *l, const struct growth *g,
 		     char *buf, size_t size)
 {
-	const struct leaks_cell *c = &p->r->cells[l->first];
+	const struct leaks_cell *cells = &p->r->cells[l->first];
 	double least = 0, most = 0;
-	char a[40], b[40];
+	char least_text[40], most_text[40];
 	bool any = false;
 
 	for (uint32_t i = 0; i < l->n; i++) {
-		if (!c[i].counts)
+		if (!cells[i].counts)
 			continue;
-		least = !any || c[i].at.per_step < least ? c[i].at.per_step : least;
-		most = !any || c[i].at.per_step > most ? c[i].at.per_step : most;
+		least = !any || cells[i].at.per_step < least ? cells[i].at.per_step : least;
+		most = !any || cells[i].at.per_step > most ? cells[i].at.per_step : most;
 		any = true;
 	}
-	growth_summary__signed(a, sizeof(a), least);
-	growth_summary__signed(b, sizeof(b), most);
-	if (strcmp(a, b) != 0)
-		snprintf(buf, size, "%s to %s a %s", a, b, growth_summary__unit(g));
+	growth_summary__signed(least_text, sizeof(least_text), least);
+	growth_summary__signed(most_text, sizeof(most_text), most);
+	if (strcmp(least_text, most_text) != 0)
+		snprintf(buf, size, "%s to %s a %s", least_text, most_text,
+			 growth_summary__unit(g));
 	else
-		snprintf(buf, size, "%s a %s%s", b, growth_summary__unit(g),
+		snprintf(buf, size, "%s a %s%s", most_text, growth_summary__unit(g),
 			 l->counted > 1 ? " in each" : "");
 }
 
+/* Returns the line's cell of a device; NULL: the line is not there. */
+static const struct leaks_cell *cell_on(const struct page *p, const struct leaks_line *l,
+					const struct leaks_device *d)
+{
+	const struct leaks_cell *cells = &p->r->cells[l->first];
+
+	for (uint32_t i = 0; i < l->n; i++)
+		if (&p->r->devices[cells[i].device] == d)
+			return &cells[i];
+	return NULL;
+}
+
 /* Returns why a line does not count on a device: TREND_SHORT if the device has too few values, or
- * the line's verdict; -1: the line is not there or flat. */
-static int verdict_on(const struct leaks_cell *c, const struct leaks_device *d)
+ * the line's verdict; -1: the line is not there (cell NULL) or flat. */
+static int verdict_on(const struct leaks_cell *cell, const struct leaks_device *d)
 {
 	if (d->growth.values < TREND_MIN)
 		return TREND_SHORT;
-	return c && c->at.trend.verdict != TREND_FLAT ? (int)c->at.trend.verdict : -1;
+	return cell && cell->at.trend.verdict != TREND_FLAT ? (int)cell->at.trend.verdict : -1;
 }
 
 /* Writes the verdicts in other recordings: " In rank 1 it grew and then stopped.". */
@@ -128,35 +141,33 @@ static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf,
 		{ TREND_GROWS, "it grows, with less than the requested confidence" },
 		{ TREND_SHORT, "the steps are too few to judge" },
 	};
-	const struct leaks_cell *cells = &p->r->cells[l->first];
 	size_t len = 0;
 
 	buf[0] = '\0';
-	for (size_t w = 0; w < sizeof(all) / sizeof(*all); w++) {
+	for (size_t v = 0; v < sizeof(all) / sizeof(*all); v++) {
 		bool any = false;
 
 		forget_named(p);
 		for (size_t i = 0; i < p->ndevices; i++) {
-			const struct leaks_cell *c = NULL;
+			const struct leaks_device *d = &p->devices[i];
+			const struct leaks_cell *cell = cell_on(p, l, d);
 
-			for (uint32_t k = 0; k < l->n && !c; k++)
-				c = &p->r->devices[cells[k].device] == &p->devices[i] ? &cells[k]
-										      : NULL;
-			if (!(c && c->counts) && verdict_on(c, &p->devices[i]) == all[w].verdict)
-				any = p->in[p->devices[i].recording] = true;
+			if (!(cell && cell->counts) && verdict_on(cell, d) == all[v].verdict)
+				any = p->named[d->recording] = true;
 		}
 		if (!any || len + sizeof(p->list) + 64 > size)
 			continue;
-		ranks__list(p->r->ranks, p->in, p->list, sizeof(p->list));
-		len += snprintf(buf + len, size - len, " In %s %s.", p->list, all[w].words);
+		ranks__list(p->r->ranks, p->named, p->list, sizeof(p->list));
+		len += snprintf(buf + len, size - len, " In %s %s.", p->list, all[v].words);
 	}
 }
 
+/* Prints the sentence about a line, with the figures of the recording where it grows most. */
 static void say_line(struct page *p, const struct leaks_line *l)
 {
 	const struct leaks_cell *most_cell = &p->r->cells[l->most];
 	const struct leaks_device *d = &p->r->devices[most_cell->device];
-	char who[800], rate[120], n[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
+	char who[800], rate[120], rises[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
 		module[128] = "", most_label[80] = "", by_block[120] = "";
 
 	leaks__where(p->r->opts->by, &most_cell->at.row, cwd(p), at, 200);
@@ -177,37 +188,37 @@ static void say_line(struct page *p, const struct leaks_line *l)
 	text__paragraph(p->out, p->width, "", "  ",
 			"%s%s grows %s: %s%s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
 			rate, by_block, l->counted > 1 ? most_label : ",",
-			leaks__rises(&d->growth, &most_cell->at.trend, n, sizeof(n)), keeps, held,
-			trend__confidence(most_cell->at.trend.confidence), other);
+			leaks__rises(&d->growth, &most_cell->at.trend, rises, sizeof(rises)), keeps,
+			held, trend__confidence(most_cell->at.trend.confidence), other);
 }
 
 /* Prints a line's row. all: number of recordings that are no workers. room: columns of the last
  * column. */
 static void print_table_row(struct page *p, const struct leaks_line *l, size_t all, size_t room)
 {
-	const struct leaks_cell *c = &p->r->cells[l->first];
-	const struct leaks_cell *m = &p->r->cells[l->most];
-	char slope[40], live[24], grew[24], in[32], count[32], at[REPORT_TEXT];
+	const struct leaks_cell *cells = &p->r->cells[l->first];
+	const struct leaks_cell *most = &p->r->cells[l->most];
+	char slope[40], live[24], grew[24], where_grows[32], count[32], at[REPORT_TEXT];
 	uint64_t bytes = 0, blocks = 0;
-	size_t n = 0;
+	size_t n_ranks = 0;
 
 	forget_named(p);
 	for (uint32_t i = 0; i < l->n; i++) {
-		uint32_t k = p->r->devices[c[i].device].recording;
+		uint32_t recording = p->r->devices[cells[i].device].recording;
 
-		if (!c[i].counts)
+		if (!cells[i].counts)
 			continue;
-		bytes += c[i].at.row.bytes;
-		blocks += c[i].at.row.count;
-		n += !p->in[k] && !p->r->ranks->all[k].worker;
-		p->in[k] = true;
+		bytes += cells[i].at.row.bytes;
+		blocks += cells[i].at.row.count;
+		n_ranks += !p->named[recording] && !p->r->ranks->all[recording].worker;
+		p->named[recording] = true;
 	}
-	snprintf(in, sizeof(in), n ? "%zu/%zu" : "worker", n, all);
-	snprintf(grew, sizeof(grew), "%u/%u", m->at.trend.rises, m->at.trend.intervals);
+	snprintf(where_grows, sizeof(where_grows), n_ranks ? "%zu/%zu" : "worker", n_ranks, all);
+	snprintf(grew, sizeof(grew), "%u/%u", most->at.trend.rises, most->at.trend.intervals);
 	fprintf(p->out, "%10s  %7s  %8s  %10s  %7s  %s\n",
-		growth_summary__signed(slope, sizeof(slope), m->at.per_step), in, grew,
+		growth_summary__signed(slope, sizeof(slope), most->at.per_step), where_grows, grew,
 		text__bytes(live, sizeof(live), bytes), text__count(count, sizeof(count), blocks),
-		leaks__where(p->r->opts->by, &m->at.row, cwd(p), at, room));
+		leaks__where(p->r->opts->by, &most->at.row, cwd(p), at, room));
 }
 
 static void print_table(struct page *p)
@@ -229,15 +240,15 @@ static void print_figures(struct page *p)
 	char at[REPORT_TEXT], title[REPORT_TEXT + 64];
 
 	for (size_t i = 0; i < p->shown; i++) {
-		const struct leaks_line *l = &p->lines[i];
-		const struct leaks_cell *m = &p->r->cells[l->most];
+		const struct leaks_line *line = &p->lines[i];
+		const struct leaks_cell *most = &p->r->cells[line->most];
 
-		leaks__where(p->r->opts->by, &m->at.row, cwd(p), at,
+		leaks__where(p->r->opts->by, &most->at.row, cwd(p), at,
 			     p->width > 80 ? p->width - 56 : 24);
 		snprintf(title, sizeof(title), "%s, %s", at,
-			 p->r->ranks->all[p->r->devices[m->device].recording].label);
-		leaks__figures(p->out, &p->r->devices[m->device].growth, title, m->at.values,
-			       &m->at.trend);
+			 p->r->ranks->all[p->r->devices[most->device].recording].label);
+		leaks__figures(p->out, &p->r->devices[most->device].growth, title, most->at.values,
+			       &most->at.trend);
 	}
 }
 
@@ -246,29 +257,29 @@ static const char *say_owner(const struct page *p, const struct leaks_device *d,
 			     size_t size)
 {
 	const char *label = p->r->ranks->all[d->recording].label;
-	size_t n = 0;
+	size_t n_devices = 0;
 
 	for (size_t i = 0; i < p->ndevices; i++)
-		n += p->devices[i].recording == d->recording;
-	snprintf(buf, size, n > 1 ? "%s (%s)" : "%s", label, d->name);
+		n_devices += p->devices[i].recording == d->recording;
+	snprintf(buf, size, n_devices > 1 ? "%s (%s)" : "%s", label, d->name);
 	return buf;
 }
 
 /* Says which pools and which memory of other code grow. Returns whether any does. */
 static bool say_pools(struct page *p)
 {
-	char slope[40], n[96], who[96];
+	char slope[40], rises[96], who[96];
 	bool any = false;
 
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_device *d = &p->devices[i];
-		const struct growth_sum *s = &d->growth.others;
+		const struct growth_sum *sum = &d->growth.others;
 		const char *subject = "Memory outside PyTorch's allocator", *but = "";
 
 		if (!d->pool && !d->others)
 			continue;
 		if (d->pool) {
-			s = &d->growth.reserved;
+			sum = &d->growth.reserved;
 			subject = "The pool";
 			but = ", but the tensors in it do not";
 		}
@@ -277,10 +288,10 @@ static bool say_pools(struct page *p)
 				"%s of %s grows%s: %s a %s, in %s. Confidence: %s. For details, "
 				"run leaks on that recording.",
 				subject, say_owner(p, d, who, sizeof(who)), but,
-				growth_summary__signed(slope, sizeof(slope), s->per_step),
+				growth_summary__signed(slope, sizeof(slope), sum->per_step),
 				growth_summary__unit(&d->growth),
-				leaks__rises(&d->growth, &s->trend, n, sizeof(n)),
-				trend__confidence(s->trend.confidence));
+				leaks__rises(&d->growth, &sum->trend, rises, sizeof(rises)),
+				trend__confidence(sum->trend.confidence));
 	}
 	return any;
 }
@@ -291,25 +302,27 @@ static bool say_host(struct page *p, bool pinned)
 {
 	const struct leaks_host *most = NULL;
 	char who[700];
-	size_t n = 0;
+	size_t n_devices = 0;
 
 	forget_named(p);
 	for (size_t i = 0; i < p->ndevices; i++) {
 		const struct leaks_host *h = &p->devices[i].host;
 
-		if (!(pinned ? h->pinned || h->pinned_before : h->copies || h->copied_before))
+		bool grows = pinned ? h->pinned || h->pinned_before : h->copies || h->copied_before;
+
+		if (!grows)
 			continue;
-		p->in[p->devices[i].recording] = true;
-		n++;
+		p->named[p->devices[i].recording] = true;
+		n_devices++;
 		if (!most ||
 		    (pinned ? h->pinned_rate > most->pinned_rate : h->copied > most->copied))
 			most = h;
 	}
 	if (!most)
 		return false;
-	ranks__list(p->r->ranks, p->in, p->list, sizeof(p->list));
+	ranks__list(p->r->ranks, p->named, p->list, sizeof(p->list));
 	snprintf(who, sizeof(who), " of %s%s", p->list,
-		 n > 1 ? " (figures: where it grows most)" : "");
+		 n_devices > 1 ? " (figures: where it grows most)" : "");
 	(pinned ? leaks_host__say_pinned : leaks_host__say_copies)(p->out, p->width, most, who);
 	return true;
 }
@@ -336,7 +349,8 @@ static void say_range(const struct page *p,
 	snprintf(buf, size, strcmp(a, b) != 0 ? "%s to %s" : "%s", a, b);
 }
 
-static void say_nothing(struct page *p, const char *sp)
+/* Prints that nothing grows, or why that cannot be said. sp: the length, from leaks__span(). */
+static void say_nothing(struct page *p, const char *span)
 {
 	uint64_t range = 0;
 	bool long_enough = false, sum_grows = false, sure = true;
@@ -364,16 +378,16 @@ static void say_nothing(struct page *p, const char *sp)
 		text__paragraph(p->out, p->width, "", "  ",
 				"no single line is shown to grow in any recording, but the sum of "
 				"all lines may: %s. `leaks` of one recording says more.",
-				sp);
+				span);
 	else if (long_enough)
 		text__paragraph(p->out, p->width, "", "  ",
 				"%s in %s in any recording%s; memory at the %ss of %ss varies by "
 				"%s",
-				leaks__nothing(p->r->opts, clock, nothing, sizeof(nothing)), sp,
+				leaks__nothing(p->r->opts, clock, nothing, sizeof(nothing)), span,
 				record, clock == GROWTH_REQUESTS ? "start" : "end", unit,
 				text__bytes(text, sizeof(text), range));
 	else
-		leaks__say_short(p->out, p->width, &p->devices->growth, sp);
+		leaks__say_short(p->out, p->width, &p->devices->growth, span);
 }
 
 /* Sets p->lines to the growing lines of this kind of device. They are adjacent. Returns their
@@ -395,13 +409,13 @@ static size_t find_lines(struct page *p)
 static void print_kind(struct page *p)
 {
 	size_t counted = find_lines(p);
-	char sp[2 * LEAKS_SPAN];
+	char span[2 * LEAKS_SPAN];
 	bool any;
 
 	p->shown = p->r->opts->top && p->r->opts->top < counted ? p->r->opts->top : counted;
-	say_range(p, leaks__heading, sp, sizeof(sp));
-	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, text__dot(), sp);
-	say_range(p, leaks__span, sp, sizeof(sp));
+	say_range(p, leaks__heading, span, sizeof(span));
+	fprintf(p->out, "\n%s%s%s\n", p->devices[0].kind, text__dot(), span);
+	say_range(p, leaks__span, span, sizeof(span));
 	for (size_t i = 0; i < p->shown; i++)
 		say_line(p, &p->lines[i]);
 	if (p->shown < counted)
@@ -412,16 +426,17 @@ static void print_kind(struct page *p)
 	any |= say_host(p, false);
 	any |= say_host(p, true);
 	if (!any && !counted)
-		say_nothing(p, sp);
+		say_nothing(p, span);
 	if (counted)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Memory that is freed less than once in %s looks like a leak, too: "
 				"record longer to be sure.",
-				sp);
+				span);
 	if (p->r->opts->figures)
 		print_figures(p);
 }
 
+/* Prints the title, and how many events were lost. */
 static void print_head(struct page *p)
 {
 	uint64_t events = 0, lost = 0;
@@ -452,8 +467,8 @@ int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
 	p->r = r;
 	p->width = report_text__width(out, &ro);
 	p->n = r->ranks->n;
-	p->in = calloc(p->n + 1, sizeof(*p->in));
-	if (!p->in) {
+	p->named = calloc(p->n + 1, sizeof(*p->named));
+	if (!p->named) {
 		free(p);
 		return -ENOMEM;
 	}
@@ -469,7 +484,7 @@ int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
 			p->ndevices++;
 		print_kind(p);
 	}
-	free(p->in);
+	free(p->named);
 	free(p);
 	return 0;
 }

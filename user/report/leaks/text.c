@@ -34,7 +34,7 @@ static void add_older(struct page *p, size_t device, const struct growth_line *l
 	const struct row_opts now = { .by = BY_LINE, .when = ROWS_NOW };
 	const struct growth_name *name = l->nnames ? &l->names[0] : NULL;
 	uint64_t bytes = 0, count = 0;
-	char b[24], c[32];
+	char bytes_text[24], count_text[32];
 	size_t n, len = strlen(buf);
 	struct row *rows;
 
@@ -49,16 +49,17 @@ static void add_older(struct page *p, size_t device, const struct growth_line *l
 	free(rows);
 	if (bytes)
 		snprintf(buf + len, size - len, ". It also has %s from %s, %s",
-			 text__counted(c, sizeof(c), count, "block"),
+			 text__counted(count_text, sizeof(count_text), count, "block"),
 			 words__before(model__is_snapshot(p->doc->model)),
-			 text__bytes(b, sizeof(b), bytes));
+			 text__bytes(bytes_text, sizeof(bytes_text), bytes));
 }
 
 /* Prints the sentence about a growing line. */
 static void say_line(struct page *p, size_t device, const struct growth *g,
 		     const struct growth_line *l)
 {
-	char slope[40], n[96], held[1200], keeps[160], at[REPORT_TEXT], module[REPORT_TEXT] = "";
+	char slope[40], rises[96], held[1200], keeps[160], at[REPORT_TEXT],
+		module[REPORT_TEXT] = "";
 	char by_block[120];
 
 	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
@@ -73,10 +74,11 @@ static void say_line(struct page *p, size_t device, const struct growth *g,
 			"%s%s: %s a %s%s, in %s; %s. %s. Confidence: %s.", at, module,
 			growth_summary__signed(slope, sizeof(slope), l->per_step),
 			growth_summary__unit(g), leaks__by_block(g, l, by_block, sizeof(by_block)),
-			leaks__rises(g, &l->trend, n, sizeof(n)), keeps, held,
+			leaks__rises(g, &l->trend, rises, sizeof(rises)), keeps, held,
 			trend__confidence(l->trend.confidence));
 }
 
+/* Prints a row for each of the first `shown` growing lines. */
 static void print_table(struct page *p, const struct growth *g, size_t shown)
 {
 	char slope[40], live[24], grew[24], count[32], at[REPORT_TEXT], title[24], share[16];
@@ -87,12 +89,12 @@ static void print_table(struct page *p, const struct growth *g, size_t shown)
 	snprintf(title, sizeof(title), "A %s", growth_summary__unit(g));
 	fprintf(p->out, "\n%10s  %8s  %5s  %10s  %7s  %s\n", title, "Rose in", "Stays", "At end",
 		"Blocks", words__where_title(p->o->by));
-	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
+	for (size_t i = 0, printed = 0; i < g->n && printed < shown; i++) {
 		const struct growth_line *l = &g->lines[i];
 
 		if (!trend__counts(&l->trend, p->o->min_confidence))
 			continue;
-		k++;
+		printed++;
 		snprintf(grew, sizeof(grew), "%u/%u", l->trend.rises, l->trend.intervals);
 		percent = leaks__stays_percent(l, &less);
 		snprintf(share, sizeof(share), g->pieces ? "-" : "%s%u %%", less, percent);
@@ -108,9 +110,10 @@ static void print_table(struct page *p, const struct growth *g, size_t shown)
  * have one cause. */
 static void say_graph(struct page *p, const struct growth *g)
 {
-	const struct growth_name *kept = NULL, *name = NULL;
+	const struct growth_name *name = NULL; /* a graph, if possible with a known keeper */
+	const struct growth_name *kept = NULL; /* most blocks that came out of these lines */
 	struct model_phase backward;
-	size_t n = 0, graph = 0;
+	size_t n_growing = 0, n_of_graph = 0;
 	double sum = 0;
 	char slope[40], text[256], by[320] = "", who[48];
 	const char *at;
@@ -120,11 +123,11 @@ static void say_graph(struct page *p, const struct growth *g)
 
 		if (!trend__counts(&l->trend, p->o->min_confidence))
 			continue;
-		n++;
+		n_growing++;
 		sum += l->per_step;
 		if (!l->nnames || !growth_summary__of_graph(&l->names[0]))
 			continue;
-		graph++;
+		n_of_graph++;
 		if (!name || !growth_summary__graph_keeper(name->text, &at))
 			name = &l->names[0];
 		for (size_t k = 1; k < l->nnames; k++)
@@ -132,32 +135,32 @@ static void say_graph(struct page *p, const struct growth *g)
 			    (!kept || l->names[k].count > kept->count))
 				kept = &l->names[k];
 	}
-	if (!graph && n < 2)
+	if (!n_of_graph && n_growing < 2)
 		return;
 	fputc('\n', p->out);
-	if (n > 1)
-		text__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.", n,
-				growth_summary__signed(slope, sizeof(slope), sum),
+	if (n_growing > 1)
+		text__paragraph(p->out, p->width, "", "  ", "%zu lines grow, %s a %s together.",
+				n_growing, growth_summary__signed(slope, sizeof(slope), sum),
 				growth_summary__unit(g));
 	if (kept)
 		snprintf(by, sizeof(by),
 			 "; among what came out of these lines: %s (%" PRIu64 " blocks)",
 			 text__clean(text, sizeof(text), kept->text, strlen(kept->text)),
 			 kept->count);
-	if (!graph)
+	if (!n_of_graph)
 		return;
 	model__phase(p->doc->model, PHASE_BACKWARD, &backward);
-	snprintf(who, sizeof(who), "%zu of them hold%s", graph, graph == 1 ? "s" : "");
+	snprintf(who, sizeof(who), "%zu of them hold%s", n_of_graph, n_of_graph == 1 ? "s" : "");
 	text__paragraph(
 		p->out, p->width, "", "  ",
 		"%s memory that autograd keeps for backward. A graph is freed with the last "
 		"tensor computed from it: %s%s.",
-		n == 1 ? "The line holds" : who,
+		n_growing == 1 ? "The line holds" : who,
 		growth_summary__graph_remedy(name->text, backward.count > 0), by);
 }
 
 /* Writes "; 640.00 MiB cached in 32 private pools of CUDA graphs, which nothing else can use", for
- * each kind of pools with free memory. */
+ * each kind of pools with free memory. Returns 0 or -ENOMEM. */
 static int private_words(const struct model_segments *s, char *buf, size_t size)
 {
 	struct report_pool *pools;
@@ -185,7 +188,8 @@ static int private_words(const struct model_segments *s, char *buf, size_t size)
 	return 0;
 }
 
-/* Says what the reserved memory is at the end, in parts that add up to it. */
+/* Says what the reserved memory is at the end, in parts that add up to it, and which lines took and
+ * hold its first segments. Returns 0 or -ENOMEM. */
 static int say_segments(struct page *p, const struct model_segments *s)
 {
 	char all[24], used[24], stuck[24], size[24], at[REPORT_TEXT], pin[REPORT_TEXT];
@@ -215,24 +219,25 @@ static int say_segments(struct page *p, const struct model_segments *s)
 			text__bytes(stuck, sizeof(stuck), s->stuck),
 			text__bytes(size, sizeof(size), s->releasable), unknown);
 	for (size_t i = 0; i < s->n && i < POOL_LINES && s->all[i].stuck; i++) {
-		const struct segment *g = &s->all[i];
+		const struct segment *segment = &s->all[i];
 		const char *taken = before, *holder = "";
 
-		if (segment__private_pool(g) >= 0)
+		if (segment__private_pool(segment) >= 0)
 			continue;
-		if (g->seen)
-			taken = words__location(at, &g->taken, p->cwd, 60);
-		if (g->npins)
-			holder = words__location(pin, &g->pins[0], p->cwd, 60);
+		if (segment->seen)
+			taken = words__location(at, &segment->taken, p->cwd, 60);
+		if (segment->npins)
+			holder = words__location(pin, &segment->pins[0], p->cwd, 60);
 		text__paragraph(p->out, p->width, "  ", "    ",
 				"segment of %s, %s unreturnable, taken by %s%s%s",
-				text__bytes(size, sizeof(size), g->size),
-				text__bytes(stuck, sizeof(stuck), g->stuck), taken,
-				g->npins ? ", held by " : "", holder);
+				text__bytes(size, sizeof(size), segment->size),
+				text__bytes(stuck, sizeof(stuck), segment->stuck), taken,
+				segment->npins ? ", held by " : "", holder);
 	}
 	return 0;
 }
 
+/* Prints the largest memory of other code than the allocator. */
 static void say_others(struct page *p, size_t device)
 {
 	char bytes[24], at[REPORT_TEXT];
@@ -248,13 +253,14 @@ static void say_others(struct page *p, size_t device)
 	model__free_segments(&s);
 }
 
-/* Says that reserved memory grows without the tensors in it, and what keeps it. */
+/* Says that reserved memory grows without the tensors in it, and what keeps it. Returns 0 or
+ * -ENOMEM. */
 static int say_reserved(struct page *p, const struct growth *g, size_t device)
 {
-	struct model_segments s;
-	bool known = !model__segments(p->doc->model, device, ROWS_NOW, FRAMES_USER, &s);
-	bool graphs = known && model_segments__graphs_keep(&s);
-	char slope[40], n[96];
+	struct model_segments segments;
+	bool known = !model__segments(p->doc->model, device, ROWS_NOW, FRAMES_USER, &segments);
+	bool graphs = known && model_segments__graphs_keep(&segments);
+	char slope[40], rises[96];
 	int err = 0;
 
 	text__paragraph(
@@ -262,7 +268,7 @@ static int say_reserved(struct page *p, const struct growth *g, size_t device)
 		"The pool grows, but the tensors in it do not: reserved %s a %s, in "
 		"%s. %s Confidence: %s.",
 		growth_summary__signed(slope, sizeof(slope), g->reserved.per_step),
-		growth_summary__unit(g), leaks__rises(g, &g->reserved.trend, n, sizeof(n)),
+		growth_summary__unit(g), leaks__rises(g, &g->reserved.trend, rises, sizeof(rises)),
 		graphs ? "Most of the cached memory is in private pools of CUDA graphs. A pool is "
 			 "freed with the last graph that uses it, and never after a capture that "
 			 "failed. Capture once and replay, reset() graphs that are no longer "
@@ -272,19 +278,19 @@ static int say_reserved(struct page *p, const struct growth *g, size_t device)
 			 "fragmentation, or sizes that never fit again.",
 		trend__confidence(g->reserved.trend.confidence));
 	if (known) {
-		err = say_segments(p, &s);
-		model__free_segments(&s);
+		err = say_segments(p, &segments);
+		model__free_segments(&segments);
 	}
 	return err;
 }
 
 /* Prints growth of reserved memory and of memory outside of the allocator. *ret: true if any
- * grows. */
+ * grows. Returns 0 or -ENOMEM. */
 static int say_pool(struct page *p, const struct growth *g, size_t device, bool *ret)
 {
 	bool reserved_grows = growth__pool_grows(g, p->o->min_confidence);
 	bool others_grow = growth__others_grow(g, p->o->min_confidence);
-	char slope[40], n[96];
+	char slope[40], rises[96];
 	int err = reserved_grows ? say_reserved(p, g, device) : 0;
 
 	if (others_grow) {
@@ -293,7 +299,7 @@ static int say_pool(struct page *p, const struct growth *g, size_t device, bool 
 				"Confidence: %s.",
 				growth_summary__signed(slope, sizeof(slope), g->others.per_step),
 				growth_summary__unit(g),
-				leaks__rises(g, &g->others.trend, n, sizeof(n)),
+				leaks__rises(g, &g->others.trend, rises, sizeof(rises)),
 				trend__confidence(g->others.trend.confidence));
 		say_others(p, device);
 	}
@@ -301,11 +307,12 @@ static int say_pool(struct page *p, const struct growth *g, size_t device, bool 
 	return err;
 }
 
+/* Prints that peaks of steps grow, if they do. */
 static void say_peaks(struct page *p, const struct growth *g)
 {
-	char slope[40], n[96], drivers[GROWTH_SUMMARY_TEXT], first[24], last[24];
+	char slope[40], rises[96], drivers[GROWTH_SUMMARY_TEXT], first[24], last[24];
 	const char *unit = growth_summary__unit(g);
-	const struct trend *t = &g->peaks.trend;
+	const struct trend *trend = &g->peaks.trend;
 
 	if (!growth__peaks_grow(g, p->o->min_confidence))
 		return;
@@ -319,9 +326,10 @@ static void say_peaks(struct page *p, const struct growth *g)
 		"The peak of each %s grows: %s a %s, from %s to %s, in %s. %sMemory at the ends of "
 		"%ss does not: inputs that get longer, for example. Confidence: %s.",
 		unit, growth_summary__signed(slope, sizeof(slope), g->peaks.per_step), unit,
-		text__bytes(first, sizeof(first), t->first),
-		text__bytes(last, sizeof(last), t->last), leaks__rises(g, t, n, sizeof(n)), drivers,
-		unit, trend__confidence(t->confidence));
+		text__bytes(first, sizeof(first), trend->first),
+		text__bytes(last, sizeof(last), trend->last),
+		leaks__rises(g, trend, rises, sizeof(rises)), drivers, unit,
+		trend__confidence(trend->confidence));
 }
 
 /* Says which memory calls of the model piled up within one step. *found: it is still there. */
@@ -354,7 +362,7 @@ static void say_inside(struct page *p, const struct growth *g, bool *found)
 static void say_rest(struct page *p, const struct growth *g)
 {
 	static const struct {
-		enum trend_verdict v;
+		enum trend_verdict verdict;
 		const char *words, *of_one;
 	} all[] = {
 		{ TREND_STOPPED, "grew and then stopped", NULL },
@@ -366,17 +374,17 @@ static void say_rest(struct page *p, const struct growth *g)
 	char text[512] = "";
 	size_t len = 0;
 
-	for (size_t w = 0; w < sizeof(all) / sizeof(*all); w++) {
-		const char *words = all[w].words;
+	for (size_t v = 0; v < sizeof(all) / sizeof(*all); v++) {
+		const char *words = all[v].words;
 		size_t n = 0;
 
 		for (size_t i = 0; i < g->n; i++)
-			n += g->lines[i].trend.verdict == all[w].v &&
+			n += g->lines[i].trend.verdict == all[v].verdict &&
 			     !trend__counts(&g->lines[i].trend, p->o->min_confidence);
 		if (!n || len >= sizeof(text))
 			continue;
-		if (n == 1 && all[w].of_one)
-			words = all[w].of_one;
+		if (n == 1 && all[v].of_one)
+			words = all[v].of_one;
 		len += snprintf(text + len, sizeof(text) - len, "%s%zu %s", len ? "; " : "", n,
 				words);
 	}
@@ -389,6 +397,7 @@ static void say_rest(struct page *p, const struct growth *g)
 				"There are too many lines to list them all.");
 }
 
+/* Writes the observed length: "60 steps". */
 static const char *length_words(const struct page *p, const struct growth *g, char buf[LEAKS_SPAN])
 {
 	return leaks__span(g, model__length(p->doc->model, p->doc->duration), buf, LEAKS_SPAN);
@@ -401,20 +410,20 @@ static void say_nothing(struct page *p, const struct growth *g, const char *summ
 	bool narrowed = p->o->min_growth > GROWTH_SUMMARY_LEAST ||
 			p->o->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
 	const char *unit = g->clock == GROWTH_TIME ? "slice" : growth_summary__unit(g);
-	char range[24], sp[LEAKS_SPAN], slope[40], none[LEAKS_NOTHING + LEAKS_SPAN];
+	char range[24], span[LEAKS_SPAN], slope[40], none[LEAKS_NOTHING + LEAKS_SPAN];
 	size_t len;
 
-	length_words(p, g, sp);
+	length_words(p, g, span);
 	if (g->values < TREND_MIN) {
 		if (*summary)
 			text__paragraph(p->out, p->width, "", "  ", "%s", summary);
 		else
-			leaks__say_short(p->out, p->width, g, sp);
+			leaks__say_short(p->out, p->width, g, span);
 		return;
 	}
 	if (g->observed < TREND_MIN) {
 		text__paragraph(p->out, p->width, "", "  ", "growth not known: %u readings in %s",
-				g->observed, sp);
+				g->observed, span);
 		return;
 	}
 	if (growth__sum_grows(g)) {
@@ -423,13 +432,13 @@ static void say_nothing(struct page *p, const struct growth *g, const char *summ
 				group_names[p->o->by],
 				g->allocated.trend.verdict == TREND_GROWS ? "grows" : "may grow",
 				growth_summary__signed(slope, sizeof(slope), g->allocated.per_step),
-				growth_summary__unit(g), sp);
+				growth_summary__unit(g), span);
 		return;
 	}
 	if (!*summary || narrowed) {
 		leaks__nothing(p->o, g->clock, none, sizeof(none));
 		len = strlen(none);
-		snprintf(none + len, sizeof(none) - len, " in %s", sp);
+		snprintf(none + len, sizeof(none) - len, " in %s", span);
 		summary = none;
 	}
 	text__paragraph(p->out, p->width, "", "  ", "%s; memory at the %ss of %ss varies by %s",
@@ -441,7 +450,7 @@ static void say_nothing(struct page *p, const struct growth *g, const char *summ
  * killed early. any: true: also if there are fewer than TREND_MIN values. */
 static void say_lead(struct page *p, const struct growth *g, bool any)
 {
-	char slope[40], n[96], live[24], at[REPORT_TEXT];
+	char slope[40], rises[96], live[24], at[REPORT_TEXT];
 
 	for (size_t i = 0; i < g->n; i++) {
 		const struct growth_line *l = &g->lines[i];
@@ -449,15 +458,15 @@ static void say_lead(struct page *p, const struct growth *g, bool any)
 		if ((l->trend.verdict != TREND_SHORT && l->trend.verdict != TREND_UNSURE) ||
 		    l->per_step <= 0 || (!any && g->values < TREND_MIN))
 			continue;
-		text__paragraph(p->out, p->width, "", "  ",
-				"Grew most, not proven: %s, by %s a %s, in %s; %s at the end. "
-				"Confidence: %s.",
-				leaks__where(p->o->by, &l->row, p->cwd, at, 200),
-				growth_summary__signed(slope, sizeof(slope), l->per_step),
-				growth_summary__unit(g), leaks__rises(g, &l->trend, n, sizeof(n)),
-				text__bytes(live, sizeof(live), l->row.bytes),
-				l->trend.verdict == TREND_SHORT ? "none, there are too few values"
-								: "low");
+		text__paragraph(
+			p->out, p->width, "", "  ",
+			"Grew most, not proven: %s, by %s a %s, in %s; %s at the end. "
+			"Confidence: %s.",
+			leaks__where(p->o->by, &l->row, p->cwd, at, 200),
+			growth_summary__signed(slope, sizeof(slope), l->per_step),
+			growth_summary__unit(g), leaks__rises(g, &l->trend, rises, sizeof(rises)),
+			text__bytes(live, sizeof(live), l->row.bytes),
+			l->trend.verdict == TREND_SHORT ? "none, there are too few values" : "low");
 		return;
 	}
 }
@@ -483,16 +492,16 @@ static int say_tensors(struct page *p, const struct growth *host)
 {
 	int cpu = model__find_device(p->doc->model, "cpu");
 	char slope[40], at[REPORT_TEXT];
-	struct growth g;
+	struct growth cpu_growth;
 	int err;
 
 	if (p->o->by != BY_LINE || cpu < 0)
 		return 0;
-	err = growth__judge(p->doc->model, (size_t)cpu, p->o->min_growth, &g);
+	err = growth__judge(p->doc->model, (size_t)cpu, p->o->min_growth, &cpu_growth);
 	if (err)
 		return err;
-	for (size_t i = 0; i < g.n; i++) {
-		const struct growth_line *l = &g.lines[i];
+	for (size_t i = 0; i < cpu_growth.n; i++) {
+		const struct growth_line *l = &cpu_growth.lines[i];
 
 		if (!trend__counts(&l->trend, TREND_MEDIUM) ||
 		    is_among(host, l, p->o->min_confidence))
@@ -503,12 +512,13 @@ static int say_tensors(struct page *p, const struct growth *host)
 			"a %s. Confidence: %s.",
 			leaks__where(BY_LINE, &l->row, p->cwd, at, 200),
 			growth_summary__signed(slope, sizeof(slope), l->per_step),
-			growth_summary__unit(&g), trend__confidence(l->trend.confidence));
+			growth_summary__unit(&cpu_growth), trend__confidence(l->trend.confidence));
 	}
-	growth__free(&g);
+	growth__free(&cpu_growth);
 	return 0;
 }
 
+/* Prints the recording's name, length and losses. */
 static void print_head(struct page *p)
 {
 	const struct leaks_doc *d = p->doc;
@@ -549,25 +559,27 @@ static bool is_wanted(const struct page *p, const struct growth_summary *s)
 }
 
 /* Prints the growth sentence of report and the live view, if it is about growth or lines follow.
- * lines: their number. Otherwise leaves it in text, for say_nothing(); "": there is none. */
+ * lines: their number. Otherwise leaves it in text, for say_nothing(); "": there is none. Returns 0
+ * or -ENOMEM. */
 static int print_summary(struct page *p, size_t device, size_t lines,
 			 char text[GROWTH_SUMMARY_TEXT])
 {
-	struct growth_summary s;
-	int err = growth_summary__of(p->doc->model, p->doc->facts, device, p->doc->duration, &s);
+	struct growth_summary summary;
+	int err = growth_summary__of(p->doc->model, p->doc->facts, device, p->doc->duration,
+				     &summary);
 
 	*text = '\0';
 	if (err)
 		return err == -EINVAL ? 0 : err;
-	growth_summary__say(&s, text);
-	if ((s.verdict == GROWTH_VERDICT_GROWS && is_wanted(p, &s)) ||
-	    (s.verdict == GROWTH_VERDICT_NONE && s.little))
+	growth_summary__say(&summary, text);
+	if ((summary.verdict == GROWTH_VERDICT_GROWS && is_wanted(p, &summary)) ||
+	    (summary.verdict == GROWTH_VERDICT_NONE && summary.little))
 		text__paragraph(p->out, text__one_line(p->width), "", "  ", "Growth  %s", text);
-	else if (s.verdict == GROWTH_VERDICT_UNKNOWN && lines && *text)
+	else if (summary.verdict == GROWTH_VERDICT_UNKNOWN && lines && *text)
 		text__paragraph(p->out, p->width, "", "  ", "%s", text);
-	if (growth_summary__is_finding(&s) || s.little || lines)
+	if (growth_summary__is_finding(&summary) || summary.little || lines)
 		*text = '\0';
-	growth_summary__free(&s);
+	growth_summary__free(&summary);
 	return 0;
 }
 
@@ -602,28 +614,28 @@ static void print_figures(struct page *p, const struct growth *g, const char *de
 }
 
 /* Prints what grows on a device, or that nothing does. shown: number of lines to print. Sets *found
- * to true if anything grows. */
+ * to true if anything grows. Returns 0 or -ENOMEM. */
 static int say_growth(struct page *p, const struct growth *g, size_t device, bool is_host,
 		      size_t shown, bool *found)
 {
-	size_t n = growth__count(g, p->o->min_confidence);
+	size_t n_growing = growth__count(g, p->o->min_confidence);
 	char summary[GROWTH_SUMMARY_TEXT];
 	bool without_line;
-	int err = print_summary(p, device, n, summary);
+	int err = print_summary(p, device, n_growing, summary);
 
 	if (err)
 		return err;
-	for (size_t i = 0, k = 0; i < g->n && k < shown; i++) {
+	for (size_t i = 0, printed = 0; i < g->n && printed < shown; i++) {
 		if (!trend__counts(&g->lines[i].trend, p->o->min_confidence))
 			continue;
 		say_line(p, device, g, &g->lines[i]);
-		k++;
+		printed++;
 	}
-	if (shown < n)
-		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", n - shown);
-	if (n > 1) /* the sentence about one line has the same figures */
+	if (shown < n_growing)
+		fprintf(p->out, "+ %zu more (--top 0 shows all)\n", n_growing - shown);
+	if (n_growing > 1) /* the sentence about one line has the same figures */
 		print_table(p, g, shown);
-	if (n)
+	if (n_growing)
 		say_graph(p, g);
 	err = say_pool(p, g, device, &without_line);
 	if (err)
@@ -632,42 +644,45 @@ static int say_growth(struct page *p, const struct growth *g, size_t device, boo
 		without_line |= say_host(p);
 	without_line |= growth__peaks_grow(g, p->o->min_confidence);
 	say_peaks(p, g);
-	if (without_line || n)
+	if (without_line || n_growing)
 		*found = true;
 	else
 		say_nothing(p, g, summary);
-	if (n || !without_line)
+	if (n_growing || !without_line)
 		say_inside(p, g, found);
-	if (!without_line && !n)
+	if (!without_line && !n_growing)
 		say_lead(p, g, is_host);
 	return is_host ? say_tensors(p, g) : 0;
 }
 
+/* Prints a device: what grows, what does not, and the limits of the result. Sets *found to true if
+ * anything grows. Returns 0 or -ENOMEM. */
 static int print_device(struct page *p, size_t device, bool *found)
 {
 	struct model_device d;
 	struct growth g;
-	size_t n, shown;
-	char sp[LEAKS_SPAN];
+	size_t n_growing, shown;
+	char span[LEAKS_SPAN];
 	int err = growth__judge(p->doc->model, device, p->o->min_growth, &g);
 
 	if (err)
 		return err;
 	model__device(p->doc->model, device, &d);
-	n = growth__count(&g, p->o->min_confidence);
-	shown = p->o->top && p->o->top < n ? p->o->top : n;
+	n_growing = growth__count(&g, p->o->min_confidence);
+	shown = p->o->top && p->o->top < n_growing ? p->o->top : n_growing;
 	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
-		leaks__heading(&g, model__length(p->doc->model, p->doc->duration), sp, sizeof(sp)));
+		leaks__heading(&g, model__length(p->doc->model, p->doc->duration), span,
+			       sizeof(span)));
 	err = say_growth(p, &g, device, !strcmp(d.name, "host"), shown, found);
 	if (err)
 		goto out;
 	say_rest(p, &g);
-	if (n)
+	if (n_growing)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Memory that is freed less than once in %s looks like a leak, too: "
 				"record longer to be sure.",
-				length_words(p, &g, sp));
-	if (n && (g.clock == GROWTH_CALLS || g.clock == GROWTH_TIME))
+				length_words(p, &g, span));
+	if (n_growing && (g.clock == GROWTH_CALLS || g.clock == GROWTH_TIME))
 		text__paragraph(p->out, p->width, "", "  ", "%s", LEAKS_HINT);
 	if (p->o->figures)
 		print_figures(p, &g, d.name, shown);

@@ -14,13 +14,13 @@
 
 const char *leaks__span(const struct growth *g, uint64_t duration, char *buf, size_t size)
 {
-	char n[48];
+	char count[48];
 
 	if (g->clock == GROWTH_TIME)
 		text__time(buf, size, duration);
 	else
 		snprintf(buf, size, "%s%s",
-			 text__counted(n, sizeof(n), g->steps, growth_summary__unit(g)),
+			 text__counted(count, sizeof(count), g->steps, growth_summary__unit(g)),
 			 g->clock == GROWTH_CALLS ? " of the model" : "");
 	if (g->after_steps)
 		snprintf(buf + strlen(buf), size - strlen(buf), " since step %" PRIu64,
@@ -66,15 +66,15 @@ const char *leaks__nothing(const struct leaks_opts *o, enum growth_clock clock, 
 	bool large = o->min_growth > GROWTH_SUMMARY_LEAST,
 	     sure = o->min_confidence > GROWTH_SUMMARY_CONFIDENCE;
 	const char *level = trend__confidence(o->min_confidence);
-	char b[24];
+	char bytes[24];
 
-	text__bytes(b, sizeof(b), o->min_growth);
+	text__bytes(bytes, sizeof(bytes), o->min_growth);
 	if (large && sure)
 		snprintf(buf, size,
 			 "nothing grew by %s with %s confidence (--min-growth, --min-confidence)",
-			 b, level);
+			 bytes, level);
 	else if (large)
-		snprintf(buf, size, "nothing grew by %s (--min-growth)", b);
+		snprintf(buf, size, "nothing grew by %s (--min-growth)", bytes);
 	else if (sure)
 		snprintf(buf, size, "no growth with %s confidence (--min-confidence)", level);
 	else
@@ -139,6 +139,7 @@ const char *leaks__by_block(const struct growth *g, const struct growth_line *l,
 	return buf;
 }
 
+/* Rounds a share to whole percent. */
 static unsigned in_percent(double share)
 {
 	return (unsigned)(share * 100 + 0.5);
@@ -148,10 +149,10 @@ unsigned leaks__stays_percent(const struct growth_line *l, const char **less)
 {
 	double stays = l->ages ? l->survives[l->ages - 1] : 0;
 	unsigned percent = in_percent(stays);
-	bool below = !percent && stays > 0;
+	bool below_one = !percent && stays > 0;
 
-	*less = below ? "<" : "";
-	return below ? 1 : percent;
+	*less = below_one ? "<" : "";
+	return below_one ? 1 : percent;
 }
 
 void leaks__say_stays(const struct growth *g, const struct growth_line *l, char *buf, size_t size)
@@ -159,9 +160,10 @@ void leaks__say_stays(const struct growth *g, const struct growth_line *l, char 
 	uint64_t age = l->ages ? UINT64_C(1) << (l->ages - 1) : 0;
 	const char *unit = growth_summary__unit(g), *less;
 	unsigned stays = leaks__stays_percent(l, &less);
-	char b[24], count[48], blocks[80], when[40] = "at the end";
+	char bytes[24], count[48], blocks[80], when[40] = "at the end";
 
-	snprintf(blocks, sizeof(blocks), "%s in %s", text__bytes(b, sizeof(b), l->row.bytes),
+	snprintf(blocks, sizeof(blocks), "%s in %s",
+		 text__bytes(bytes, sizeof(bytes), l->row.bytes),
 		 text__counted(count, sizeof(count), l->row.count, "block"));
 	if (g->clock != GROWTH_REQUESTS)
 		snprintf(when, sizeof(when), "after the last %s", unit);

@@ -55,16 +55,17 @@ static bool is_host(const struct report_files *args)
 	return args->device && !strcmp(args->device, "host");
 }
 
+/* Prints a recording's report as text. first: it is the first one. Returns 0 or -ENOMEM. */
 static int print_text(const struct analysis *a, const struct report_files *args, int device,
 		      bool first, FILE *out)
 {
-	struct report_text_opts o = text_opts(args);
+	struct report_text_opts opts = text_opts(args);
 
-	o.duration = a->duration;
-	o.at = model__opts(a->model).at;
-	o.at_time = model__opts(a->model).at_time;
-	o.host = is_host(args);
-	o.cut = a->complete ? NULL : a->end_why;
+	opts.duration = a->duration;
+	opts.at = model__opts(a->model).at;
+	opts.at_time = model__opts(a->model).at_time;
+	opts.host = is_host(args);
+	opts.cut = a->complete ? NULL : a->end_why;
 	if (!first)
 		fputc('\n', out);
 	if (args->n > 1) {
@@ -72,7 +73,7 @@ static int print_text(const struct analysis *a, const struct report_files *args,
 
 		fprintf(out, "== %s\n", text__clean(name, sizeof(name), a->path, strlen(a->path)));
 	}
-	return report_text__summary(out, a->model, device, a->dict, a->facts, &o);
+	return report_text__summary(out, a->model, device, a->dict, a->facts, &opts);
 }
 
 /* State of a run. Text and CSV go to out, JSON goes to j. ranks collects the recordings for one
@@ -149,8 +150,8 @@ static void find_segments(const struct analysis *a, char *buf, size_t size)
 static int check_segments(const struct analysis *a, const struct report_files *args, size_t device,
 			  const struct model_device *d)
 {
-	struct model_segments s;
-	int err = model__segments(a->model, device, ROWS_AT_MARK, args->which_line, &s);
+	struct model_segments segments;
+	int err = model__segments(a->model, device, ROWS_AT_MARK, args->which_line, &segments);
 	bool cpu = device__on_host(d->device);
 	char path[512], other[64];
 
@@ -159,9 +160,9 @@ static int check_segments(const struct analysis *a, const struct report_files *a
 		return EXIT_FAILED;
 	}
 	if (!err) {
-		bool none = !s.n && (s.reserved || !s.has_totals);
+		bool none = !segments.n && (segments.reserved || !segments.has_totals);
 
-		model__free_segments(&s);
+		model__free_segments(&segments);
 		if (!none)
 			return 0;
 	}
@@ -209,20 +210,23 @@ struct receivers {
 	struct advisor *advisor;
 };
 
+/* Callback for analysis__run(), with struct receivers as ctx. */
 static int pass_event(void *ctx, const struct event *e)
 {
-	const struct receivers *o = ctx;
-	int err = o->fail ? report_fail__event(o->fail, e) : 0;
+	const struct receivers *receivers = ctx;
+	int err = receivers->fail ? report_fail__event(receivers->fail, e) : 0;
 
-	if (err || !o->advisor)
+	if (err || !receivers->advisor)
 		return err;
-	return advisor__event(o->advisor, e);
+	return advisor__event(receivers->advisor, e);
 }
 
+/* Runs the recording, with its events to --fail-if and to the advisor (NULL: none). Returns an exit
+ * code, logged. */
 static int run_analysis(struct analysis *a, struct reports *s, struct advisor *advisor)
 {
 	struct report_fail *fail = s->args->fail;
-	struct receivers o = { fail, advisor };
+	struct receivers receivers = { fail, advisor };
 
 	if (!fail && !advisor)
 		return analysis__run(a, NULL, NULL);
@@ -232,7 +236,7 @@ static int run_analysis(struct analysis *a, struct reports *s, struct advisor *a
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
-	return analysis__run(a, pass_event, &o);
+	return analysis__run(a, pass_event, &receivers);
 }
 
 /* Warns if the filter matches memory of the recording, but none at the moment. Returns whether it
@@ -240,14 +244,14 @@ static int run_analysis(struct analysis *a, struct reports *s, struct advisor *a
 static bool warn_of_moment(const struct analysis *a, const struct report_select *select,
 			   size_t device)
 {
-	struct row_opts o = { .by = BY_LINE, .when = ROWS_TOTAL };
+	struct row_opts opts = { .by = BY_LINE, .when = ROWS_TOTAL };
 	uint64_t bytes, count;
 	char path[512], expr[256];
 	struct row *rows;
 	size_t n, kept;
 
-	report_select__apply(select, &o);
-	if (model__rows(a->model, device, &o, &rows, &n))
+	report_select__apply(select, &opts);
+	if (model__rows(a->model, device, &opts, &rows, &n))
 		return false;
 	kept = report_select__kept(rows, n, &bytes, &count);
 	free(rows);
@@ -263,20 +267,20 @@ static bool warn_of_moment(const struct analysis *a, const struct report_select 
 static void warn_of_nothing(const struct analysis *a, const struct report_select *select,
 			    size_t device)
 {
-	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK };
+	struct row_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK };
 	char path[512], expr[256], instead[1024];
 	uint64_t bytes, count;
 	struct row *rows;
 	size_t n, kept;
 
-	report_select__apply(select, &o);
-	if (model__rows(a->model, device, &o, &rows, &n))
+	report_select__apply(select, &opts);
+	if (model__rows(a->model, device, &opts, &rows, &n))
 		return;
 	kept = report_select__kept(rows, n, &bytes, &count);
 	free(rows);
-	o.keep = NULL;
+	opts.keep = NULL;
 	if (kept || warn_of_moment(a, select, device) ||
-	    model__rows(a->model, device, &o, &rows, &n))
+	    model__rows(a->model, device, &opts, &rows, &n))
 		return;
 	report_select__instead(select, rows, n, instead, sizeof(instead));
 	log_warn("%s: --filter: nothing matches '%s'; %s",
@@ -286,7 +290,8 @@ static void warn_of_nothing(const struct analysis *a, const struct report_select
 	free(rows);
 }
 
-/* Prints a report, with the advice of --advice. */
+/* Prints a recording's report, with the advice of --advice (advisor; NULL: none). Returns 0 or a
+ * negative errno. */
 static int print_advised(const struct analysis *a, struct reports *s, int device,
 			 struct advisor *advisor)
 {
@@ -303,7 +308,8 @@ static int print_advised(const struct analysis *a, struct reports *s, int device
 	return err;
 }
 
-/* Adds a recording to the report of all, and prints its own. */
+/* Adds a recording to the report of all, and prints its own, as far as each is wanted. Returns 0 or
+ * a negative errno. */
 static int report_figures(struct analysis *a, struct reports *s, int device,
 			  struct advisor *advisor)
 {
@@ -362,29 +368,31 @@ out:
 	return status;
 }
 
-/* Reports a recording, or in a folder of --rolling the part with the moment. */
+/* Reports path i: a recording, or in a folder of --rolling the part with the moment. Returns an
+ * exit code. */
 static int report_file(size_t i, struct reports *s)
 {
 	const char *path = s->args->paths[i];
-	struct rolling_view *v;
+	struct rolling_view *view;
 	const char *segment;
 	int status;
 
 	s->host = s->args->hosts ? s->args->hosts[i] : NULL;
 	if (!rolling_view__is(path))
 		return report_recording(path, s);
-	status = rolling_view__open(path, &v);
+	status = rolling_view__open(path, &view);
 	if (status)
 		return status;
-	status = rolling_view__segment(v, &s->args->at, s->args->device, &segment);
-	s->rolling = v;
+	status = rolling_view__segment(view, &s->args->at, s->args->device, &segment);
+	s->rolling = view;
 	if (!status)
 		status = report_recording(segment, s);
 	s->rolling = NULL;
-	rolling_view__free(v);
+	rolling_view__free(view);
 	return status;
 }
 
+/* Prints the report of all recordings. Returns 0 or a negative errno. */
 static int print_together(struct reports *s)
 {
 	struct report_text_opts o = text_opts(s->args);
@@ -403,7 +411,7 @@ static int print_together(struct reports *s)
 	return ranks__text(s->out, s->ranks, &o, s->args->side);
 }
 
-/* Prints the report of all recordings. Returns an exit code. */
+/* Finishes the report of all recordings and prints it. Returns an exit code, logged. */
 static int finish_together(struct reports *s)
 {
 	int err;
@@ -441,6 +449,7 @@ static int report_together(struct reports *s)
 	return status ? status : worst;
 }
 
+/* Reports each recording by itself. Returns the largest exit code. */
 static int report_apart(struct reports *s)
 {
 	const struct report_files *args = s->args;
@@ -471,11 +480,12 @@ static bool can_read_again(const struct report_files *args)
 
 /* Prints one report of all if they are of one job or one process tree, which only all recordings
  * together show; otherwise one of each. Until then, keeps the texts of the first MOST_TEXTS
- * recordings in memory. If they are needed, reads the other recordings again. */
+ * recordings in memory. If they are needed, reads the other recordings again. Returns the largest
+ * exit code. */
 static int report_either(struct reports *s)
 {
 	const struct report_files *args = s->args;
-	size_t n, size, i, texts = can_read_again(args) ? MOST_TEXTS : SIZE_MAX;
+	size_t n_ranks, size, i, texts = can_read_again(args) ? MOST_TEXTS : SIZE_MAX;
 	int worst = EXIT_OK, status;
 	char *text = NULL;
 
@@ -486,8 +496,9 @@ static int report_either(struct reports *s)
 		s->apart = i < texts;
 		status = report_file(i, s);
 		worst = status > worst ? status : worst;
-		n = s->ranks->n;
-		if (n && !s->ranks->all[n - 1].has_number && s->ranks->tree.recordings != n)
+		n_ranks = s->ranks->n;
+		if (n_ranks && !s->ranks->all[n_ranks - 1].has_number &&
+		    s->ranks->tree.recordings != n_ranks)
 			break; /* each recording gets its own report */
 	}
 	if (fclose(s->out)) {

@@ -23,48 +23,48 @@ static uint64_t distance(uint64_t a, uint64_t b)
 /* True if the bytes of a line differ by more than both limits of outliers. */
 static bool line_differs(uint64_t a, uint64_t b)
 {
-	uint64_t d = distance(a, b), most = a > b ? a : b;
+	uint64_t difference = distance(a, b), most = a > b ? a : b;
 
-	return d > OUTLIER_BYTES && d > most / 100 * OUTLIER_PERCENT;
+	return difference > OUTLIER_BYTES && difference > most / 100 * OUTLIER_PERCENT;
 }
 
-/* An iteration over the lines that at least one of two recordings has: i and k are positions in a
- * and b; of_a and of_b are the bytes of the line at hand. */
+/* An iteration over the lines that at least one of two recordings has. */
 struct pair {
 	const struct profile *a, *b;
-	size_t i, k;
-	uint64_t of_a, of_b;
+	size_t at_a, at_b;   /* positions of the next line */
+	uint64_t of_a, of_b; /* bytes of the line at hand */
 };
 
 /* Goes to the next line. Returns false at the end. */
 static bool next_line(struct pair *p)
 {
-	bool in_a = p->i < p->a->n, in_b = p->k < p->b->n;
+	bool in_a = p->at_a < p->a->n, in_b = p->at_b < p->b->n;
 
 	if (!in_a && !in_b)
 		return false;
 	if (in_a && in_b) {
-		uint32_t x = p->a->cells[p->i].line, y = p->b->cells[p->k].line;
+		uint32_t line_a = p->a->cells[p->at_a].line;
+		uint32_t line_b = p->b->cells[p->at_b].line;
 
-		in_a = x <= y;
-		in_b = y <= x;
+		in_a = line_a <= line_b;
+		in_b = line_b <= line_a;
 	}
-	p->of_a = in_a ? p->a->cells[p->i++].bytes : 0;
-	p->of_b = in_b ? p->b->cells[p->k++].bytes : 0;
+	p->of_a = in_a ? p->a->cells[p->at_a++].bytes : 0;
+	p->of_b = in_b ? p->b->cells[p->at_b++].bytes : 0;
 	return true;
 }
 
 /* True if the lines that differ are at most RANK_GROUPS_PERCENT of the memory. */
 static bool are_alike(const struct profile *a, const struct profile *b)
 {
-	uint64_t most = (a->bytes > b->bytes ? a->bytes : b->bytes) / 100 * RANK_GROUPS_PERCENT,
-		 sum = 0;
-	struct pair p = { .a = a, .b = b };
+	uint64_t limit = (a->bytes > b->bytes ? a->bytes : b->bytes) / 100 * RANK_GROUPS_PERCENT;
+	uint64_t differing = 0;
+	struct pair pair = { .a = a, .b = b };
 
-	while (next_line(&p)) {
-		if (line_differs(p.of_a, p.of_b))
-			sum += distance(p.of_a, p.of_b);
-		if (sum > most && sum > OUTLIER_BYTES)
+	while (next_line(&pair)) {
+		if (line_differs(pair.of_a, pair.of_b))
+			differing += distance(pair.of_a, pair.of_b);
+		if (differing > limit && differing > OUTLIER_BYTES)
 			return false;
 	}
 	return true;
@@ -74,16 +74,16 @@ static bool are_alike(const struct profile *a, const struct profile *b)
  * bytes. */
 static unsigned percent_common(const struct profile *a, const struct profile *b)
 {
-	uint64_t least = a->bytes < b->bytes ? a->bytes : b->bytes, sum = 0;
-	struct pair p = { .a = a, .b = b };
+	uint64_t smaller = a->bytes < b->bytes ? a->bytes : b->bytes, common = 0;
+	struct pair pair = { .a = a, .b = b };
 
-	while (next_line(&p))
-		sum += p.of_a < p.of_b ? p.of_a : p.of_b;
-	return least ? (unsigned)((unsigned __int128)sum * 100 / least) : 0;
+	while (next_line(&pair))
+		common += pair.of_a < pair.of_b ? pair.of_a : pair.of_b;
+	return smaller ? (unsigned)((unsigned __int128)common * 100 / smaller) : 0;
 }
 
-/* Returns the cells sorted by recording, then by line, for free(), and sets the profiles of the n
- * recordings to them. NULL if memory is short. */
+/* Returns the cells sorted by recording, then by line, for free(), without those of out_lines, and
+ * sets the profiles of the n recordings to them. NULL if memory is short. */
 static struct rank_cell *sort_cells(const struct rank_cell *cells, size_t n_cells,
 				    const bool *out_lines, size_t n, struct profile *profiles)
 {
@@ -132,7 +132,7 @@ static void add_recording(struct rank_groups *g, const struct profile *profiles,
 	g->n++;
 }
 
-/* Lists the members of each group. */
+/* Lists the members of each group in g->members, for n recordings. */
 static void list_members(struct rank_groups *g, size_t n)
 {
 	uint32_t sum = 0;
@@ -169,7 +169,7 @@ static uint32_t least_size(const struct rank_groups *g, uint32_t *sizes)
 	return 2;
 }
 
-/* Joins small groups to the group that they resemble most. */
+/* Joins small groups to the group that they resemble most. leaders, sizes: as above. */
 static void find_families(struct rank_groups *g, const struct profile *profiles,
 			  const uint32_t *leaders, uint32_t *sizes)
 {
@@ -178,15 +178,15 @@ static void find_families(struct rank_groups *g, const struct profile *profiles,
 	for (size_t i = 0; i < g->n; i++) {
 		unsigned best = LEAST_COMMON - 1;
 
-		for (size_t k = 0; k < g->n; k++) {
+		for (size_t other = 0; other < g->n; other++) {
 			unsigned percent;
 
-			if (g->all[k].n < least || g->all[k].n < 2 * g->all[i].n)
+			if (g->all[other].n < least || g->all[other].n < 2 * g->all[i].n)
 				continue;
-			percent = percent_common(&profiles[leaders[i]], &profiles[leaders[k]]);
+			percent = percent_common(&profiles[leaders[i]], &profiles[leaders[other]]);
 			if (percent > best) {
 				best = percent;
-				g->all[i].family = (uint32_t)k;
+				g->all[i].family = (uint32_t)other;
 			}
 		}
 	}

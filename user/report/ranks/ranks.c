@@ -72,14 +72,15 @@ static uint64_t median_without(const uint64_t *sorted, size_t n, uint64_t value)
 }
 
 /* True if a value differs from the median of the others by more than both limits. */
-static bool differs(uint64_t a, uint64_t others, uint64_t least)
+static bool differs(uint64_t value, uint64_t others, uint64_t least)
 {
-	uint64_t d = a > others ? a - others : others - a;
+	uint64_t distance = value > others ? value - others : others - value;
 
-	return d > least &&
-	       (unsigned __int128)d * 100 > (unsigned __int128)others * OUTLIER_PERCENT;
+	return distance > least &&
+	       (unsigned __int128)distance * 100 > (unsigned __int128)others * OUTLIER_PERCENT;
 }
 
+/* Returns 0 or -ENOMEM. */
 static int add_outlier(struct outliers *o, struct outlier x)
 {
 	if (array__grow(&o->all, &o->room, o->n + 1, sizeof(*o->all)))
@@ -114,6 +115,7 @@ int outliers__add(struct outliers *o, const uint64_t *values, const uint64_t *so
 	return 0;
 }
 
+/* Orders those of all memory first, then by distance, largest first. */
 static int cmp_outlier(const void *a, const void *b)
 {
 	const struct outlier *x = a, *y = b;
@@ -162,26 +164,26 @@ static int cmp_host(const char *a, const char *b)
 static int cmp_place(const struct device_use *x, const struct device_use *y,
 		     const struct rank *ranks)
 {
-	const struct device *p = &x->device->device, *q = &y->device->device;
-	int c = cmp_host(ranks[x->recording].host, ranks[y->recording].host);
+	const struct device *device_x = &x->device->device, *device_y = &y->device->device;
+	int order = cmp_host(ranks[x->recording].host, ranks[y->recording].host);
 
-	if (c)
-		return c;
-	if (p->type != q->type)
-		return p->type < q->type ? -1 : 1;
-	return p->index < q->index ? -1 : p->index > q->index;
+	if (order)
+		return order;
+	if (device_x->type != device_y->type)
+		return device_x->type < device_y->type ? -1 : 1;
+	return device_x->index < device_y->index ? -1 : device_x->index > device_y->index;
 }
 
 static int cmp_use(const void *a, const void *b, void *ctx)
 {
 	const struct device_use *x = a, *y = b;
-	int c = cmp_place(x, y, ctx);
+	int order = cmp_place(x, y, ctx);
 
-	return c ? c : (x->recording > y->recording) - (x->recording < y->recording);
+	return order ? order : (x->recording > y->recording) - (x->recording < y->recording);
 }
 
-/* Lists each rank's own device and the others that it has memory on. */
-static int list_uses(const struct rank *ranks, size_t n, struct shared_devices *s)
+/* Lists each rank's own device and the others that it has memory on. Returns 0 or -ENOMEM. */
+static int list_uses(const struct rank *ranks, size_t n, struct shared_devices *shared)
 {
 	size_t room = 0;
 
@@ -193,9 +195,10 @@ static int list_uses(const struct rank *ranks, size_t n, struct shared_devices *
 
 			if (d != own && !d->bytes)
 				continue;
-			if (array__grow(&s->uses, &room, s->n_uses + 1, sizeof(*s->uses)))
+			if (array__grow(&shared->uses, &room, shared->n_uses + 1,
+					sizeof(*shared->uses)))
 				return -ENOMEM;
-			s->uses[s->n_uses++] = (struct device_use){ (uint32_t)i, d, own };
+			shared->uses[shared->n_uses++] = (struct device_use){ (uint32_t)i, d, own };
 		}
 	}
 	return 0;
@@ -212,20 +215,20 @@ static int find_shared(const struct rank *ranks, size_t n, struct shared_devices
 		return err;
 	qsort_r(ret->uses, ret->n_uses, sizeof(*ret->uses), cmp_use, (void *)(uintptr_t)ranks);
 	for (size_t i = 0; i < ret->n_uses; i = end) {
-		struct shared_device d = { .first = (uint32_t)i };
+		struct shared_device found = { .first = (uint32_t)i };
 
 		for (end = i;
 		     end < ret->n_uses && !cmp_place(&ret->uses[i], &ret->uses[end], ranks);
 		     end++) {
-			d.n++;
-			d.guests += ret->uses[end].device != ret->uses[end].own;
+			found.n++;
+			found.guests += ret->uses[end].device != ret->uses[end].own;
 		}
 		/* If no rank owns the device, own_device() does not fit this job. */
-		if (!d.guests || d.guests == d.n)
+		if (!found.guests || found.guests == found.n)
 			continue;
 		if (array__grow(&ret->all, &room, ret->n + 1, sizeof(*ret->all)))
 			return -ENOMEM;
-		ret->all[ret->n++] = d;
+		ret->all[ret->n++] = found;
 	}
 	return 0;
 }
@@ -262,13 +265,13 @@ static size_t count_kept_steps(const struct model *m)
 }
 
 /* Reads the durations of the numbered steps. Leaves out the first step if it began before the
- * recording. */
+ * recording. Returns 0 or -ENOMEM. */
 static int read_spans(const struct model *m, struct job_spans *ret)
 {
 	size_t kept = count_kept_steps(m);
 	size_t all = model__steps(m);
 	size_t skip = kept == all && !model__first_step_whole(m);
-	struct model_step s;
+	struct model_step step;
 
 	*ret = (struct job_spans){ 0 };
 	if (kept <= skip || !model__job_step(m, &ret->first))
@@ -277,8 +280,8 @@ static int read_spans(const struct model *m, struct job_spans *ret)
 	if (!ret->ns)
 		return -ENOMEM;
 	ret->first += all - kept + skip;
-	for (size_t i = skip; i < kept && model__step(m, i, &s); i++)
-		ret->ns[ret->n++] = s.end - s.start;
+	for (size_t i = skip; i < kept && model__step(m, i, &step); i++)
+		ret->ns[ret->n++] = step.end - step.start;
 	return 0;
 }
 
@@ -358,7 +361,7 @@ void ranks__free(struct ranks *r)
 /* ---- lines ---- */
 
 /* Clears the texts of a row that --by ignores, and keeps copies of the others. *ret: the row's
- * identity for row_set__number(). */
+ * identity for row_set__number(). Returns 0 or -ENOMEM. */
 static int split_words(struct ranks *r, struct row *row, struct row *ret)
 {
 	unsigned groups = words__row_properties(r->opts->by, r->opts->split);
@@ -391,10 +394,10 @@ static int split_words(struct ranks *r, struct row *row, struct row *ret)
 	return 0;
 }
 
-/* Finds or adds the line of a row. *ret: its index. */
+/* Finds or adds the line of a row. *ret: its index. Returns 0 or -ENOMEM. */
 static int find_line(struct ranks *r, struct row *row, uint32_t *ret)
 {
-	struct rank_line *l;
+	struct rank_line *line;
 	struct row words;
 
 	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
@@ -402,19 +405,19 @@ static int find_line(struct ranks *r, struct row *row, uint32_t *ret)
 		return -ENOMEM;
 	if (*ret < r->nlines)
 		return 0;
-	l = &r->lines[r->nlines++];
-	*l = (struct rank_line){ .row = *row };
-	l->row.bytes = l->row.count = l->row.anonymous = 0;
+	line = &r->lines[r->nlines++];
+	*line = (struct rank_line){ .row = *row };
+	line->row.bytes = line->row.count = line->row.anonymous = 0;
 	return 0;
 }
 
 /* ---- adding a recording ---- */
 
-/* Adds a row of a recording to its line, as a cell. */
+/* Adds a row of a recording to its line, as a cell. Returns 0 or -ENOMEM. */
 static int add_row(struct ranks *r, uint32_t recording, struct row row)
 {
 	uint64_t bytes = row.bytes, count = row.count, anonymous = row.anonymous;
-	struct rank_line *l;
+	struct row *sums;
 	uint32_t line;
 	int err = find_line(r, &row, &line);
 
@@ -425,26 +428,27 @@ static int add_row(struct ranks *r, uint32_t recording, struct row row)
 	r->cells[r->ncells++] = (struct rank_cell){
 		.recording = recording, .line = line, .bytes = bytes, .count = count
 	};
-	l = &r->lines[line];
-	l->row.bytes += bytes;
-	l->row.count += count;
-	l->row.anonymous += anonymous;
+	sums = &r->lines[line].row;
+	sums->bytes += bytes;
+	sums->count += count;
+	sums->anonymous += anonymous;
 	return 0;
 }
 
+/* Adds the rows of a device to the recording with this index. Returns 0 or -errno. */
 static int add_rows(struct ranks *r, const struct analysis *a, size_t device, uint32_t recording)
 {
-	struct row_opts o = { .by = r->opts->by,
-			      .split = r->opts->split,
-			      .when = ROWS_AT_MARK,
-			      .which_line = r->opts->which_line };
-	bool names = r->opts->words && o.by == BY_LINE && !o.split;
+	struct row_opts opts = { .by = r->opts->by,
+				 .split = r->opts->split,
+				 .when = ROWS_AT_MARK,
+				 .which_line = r->opts->which_line };
+	bool names = r->opts->words && opts.by == BY_LINE && !opts.split;
 	struct holder_rows rows;
 	int err;
 
-	o.any_module = o.any_phase = o.any_category = r->opts->words;
-	report_select__apply(r->opts->select, &o);
-	err = holder_rows__of(a->model, device, &o, names, &rows);
+	opts.any_module = opts.any_phase = opts.any_category = r->opts->words;
+	report_select__apply(r->opts->select, &opts);
+	err = holder_rows__of(a->model, device, &opts, names, &rows);
 	if (err)
 		return err;
 	for (size_t i = 0; i < rows.n && !err; i++) {
@@ -459,23 +463,23 @@ static int add_rows(struct ranks *r, const struct analysis *a, size_t device, ui
 static bool maps_shared(const struct row *row)
 {
 	static const char file[] = "torch/multiprocessing/reductions.py";
-	size_t len = row->file ? strlen(row->file) : 0, n = sizeof(file) - 1;
+	size_t len = row->file ? strlen(row->file) : 0, file_len = sizeof(file) - 1;
 
-	return row->func && len >= n && !strcmp(row->file + len - n, file) &&
+	return row->func && len >= file_len && !strcmp(row->file + len - file_len, file) &&
 	       (!strcmp(row->func, "rebuild_storage_fd") ||
 		!strcmp(row->func, "rebuild_storage_filename"));
 }
 
-/* Adds the shared memory that the process mapped from others to k->shared. */
+/* Adds the shared memory that the process mapped from others to k->shared. Returns 0 or -ENOMEM. */
 static int add_shared(struct rank *k, const struct analysis *a, size_t device)
 {
-	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK, .which_line = FRAMES_ALL };
+	struct row_opts opts = { .by = BY_LINE, .when = ROWS_AT_MARK, .which_line = FRAMES_ALL };
 	struct row *rows;
 	size_t n;
 	int err;
 
-	o.any_module = o.any_phase = o.any_category = true;
-	err = model__rows(a->model, device, &o, &rows, &n);
+	opts.any_module = opts.any_phase = opts.any_category = true;
+	err = model__rows(a->model, device, &opts, &rows, &n);
 	if (err)
 		return err == -ENOENT ? 0 : err;
 	for (size_t i = 0; i < n; i++)
@@ -485,20 +489,22 @@ static int add_shared(struct rank *k, const struct analysis *a, size_t device)
 	return 0;
 }
 
+/* Adds the last recording's process to the tree. Returns 0 or -ENOMEM. */
 static int add_process(struct ranks *r, const struct analysis *a)
 {
 	const struct rank *k = &r->all[r->n - 1];
-	struct process_facts *f = malloc(sizeof(*f));
+	struct process_facts *process = malloc(sizeof(*process));
 	int err;
 
-	if (!f)
+	if (!process)
 		return -ENOMEM;
-	process_facts__read(f, a->facts, k->command);
-	err = process_tree__add(&r->tree, f, (uint32_t)r->n - 1, k->allocated);
-	free(f);
+	process_facts__read(process, a->facts, k->command);
+	err = process_tree__add(&r->tree, process, (uint32_t)r->n - 1, k->allocated);
+	free(process);
 	return err;
 }
 
+/* Adds a reported device to the recording's sums. */
 static void add_device(struct rank *k, const struct model_device *d)
 {
 	size_t len = strlen(k->devices);
@@ -517,22 +523,23 @@ static void add_device(struct rank *k, const struct model_device *d)
 	k->before_unknown |= !d->before_known;
 }
 
-/* Adds an accelerator that the recording uses to k->each. */
+/* Adds an accelerator that the recording uses to k->each. Returns 0 or -ENOMEM. */
 static int note_device(struct rank *k, const struct model_device *d)
 {
-	struct rank_device *e;
+	struct rank_device *added;
 
 	if (array__grow(&k->each, &k->room_each, k->neach + 1, sizeof(*k->each)))
 		return -ENOMEM;
-	e = &k->each[k->neach++];
-	*e = (struct rank_device){ .device = d->device,
-				   .bytes = d->mark_allocated,
-				   .peak = d->peak_allocated };
-	snprintf(e->name, sizeof(e->name), "%s", d->name);
+	added = &k->each[k->neach++];
+	*added = (struct rank_device){ .device = d->device,
+				       .bytes = d->mark_allocated,
+				       .peak = d->peak_allocated };
+	snprintf(added->name, sizeof(added->name), "%s", d->name);
 	return 0;
 }
 
-/* Keeps the largest row of each device, for a recording that uses several. */
+/* Keeps the largest row of each device of the last recording, if it uses several. Returns 0 or
+ * -ENOMEM. */
 static int note_rows(struct ranks *r, const struct analysis *a)
 {
 	struct row_opts o = { .by = BY_LINE,
@@ -585,6 +592,7 @@ static void set_time(const struct ranks *r, struct rank *k, const struct analysi
 	k->time = all.peak_allocated_time;
 }
 
+/* Keeps the proportional set size of a recording whose figures are resident memory. */
 static void set_pss(struct rank *k, const struct model_host *h)
 {
 	const struct host_figure *pss = h ? &h->at_moment.sheet.part[HOST_PSS] : NULL;
@@ -594,16 +602,16 @@ static void set_pss(struct rank *k, const struct model_host *h)
 	k->pss = k->has_pss ? pss->bytes : 0;
 }
 
-/* Keeps the growth of a device. */
+/* Keeps the growth of a device. Returns 0 or -ENOMEM. */
 static int add_growth(struct rank *k, const struct analysis *a, size_t device)
 {
-	struct growth_summary s, *copy;
-	int err = growth_summary__of(a->model, a->facts, device, a->duration, &s);
+	struct growth_summary summary, *copy;
+	int err = growth_summary__of(a->model, a->facts, device, a->duration, &summary);
 
 	if (err)
 		return err == -EINVAL ? 0 : err;
-	copy = growth_summary__copy(&s);
-	growth_summary__free(&s);
+	copy = growth_summary__copy(&summary);
+	growth_summary__free(&summary);
 	if (!copy || array__grow(&k->growth, &k->growth_room, k->ngrowth + 1, sizeof(*k->growth))) {
 		free(copy);
 		return -ENOMEM;
@@ -666,7 +674,8 @@ static void read_clock(struct rank_clock *c, const struct facts *f)
 		c->begin = (int64_t)zero + (int64_t)from - c->offset;
 }
 
-/* Reads the durations of the steps, or the reason why the steps have no numbers in the job. */
+/* Reads the durations of the steps, or the reason why the steps have no numbers in the job. Returns
+ * 0 or -ENOMEM. */
 static int read_steps(struct rank *k, const struct analysis *a)
 {
 	const char *why = facts__get(a->facts, "job_step_unknown");
@@ -683,6 +692,7 @@ static int read_steps(struct rank *k, const struct analysis *a)
 	return 0;
 }
 
+/* Copies what identifies the recording, its clock and its steps. Returns 0 or -ENOMEM. */
 static int describe_recording(struct rank *k, const struct analysis *a)
 {
 	const char *cwd = facts__get(a->facts, "cwd");
@@ -716,6 +726,7 @@ static int describe_recording(struct rank *k, const struct analysis *a)
 	return read_steps(k, a);
 }
 
+/* True if k is a child process of boss, and either has its rank or is a DataLoader's worker. */
 static bool is_worker_of(const struct rank *k, const struct rank *boss)
 {
 	if (k == boss || k->worker || !k->parent || k->parent != boss->pid)
@@ -743,8 +754,8 @@ static void set_worker(struct ranks *r, size_t worker, size_t boss)
 	}
 }
 
-/* Child processes inherit the variables with the rank, so a process with its parent's rank is a
- * worker. */
+/* Marks the workers among the last recording and its parent or children. Child processes inherit
+ * the variables with the rank, so a process with its parent's rank is a worker. */
 static void find_workers(struct ranks *r)
 {
 	size_t last = r->n - 1;
@@ -773,7 +784,7 @@ static bool is_reported(const struct analysis *a, size_t i, int device, bool oth
 	return d.marked && (host < 0 || (size_t)host == i);
 }
 
-/* Adds a device's figures and rows to the last recording. */
+/* Adds a device's figures and rows to the last recording. Returns 0 or -errno. */
 static int add_figures(struct ranks *r, const struct analysis *a, size_t device,
 		       const struct model_device *d)
 {
@@ -792,22 +803,25 @@ static int add_figures(struct ranks *r, const struct analysis *a, size_t device,
 	return device__on_host(d->device) ? add_shared(k, a, device) : 0;
 }
 
-/* True if two lists of words have one in common. */
+/* True if two lists of words have one in common. A list ends before a slash, and has a space before
+ * each word. */
 static bool share_word(const char *a, const char *b)
 {
 	for (a += strspn(a, " "); *a && *a != '/'; a += strspn(a, " ")) {
-		size_t n = strcspn(a, " ");
+		size_t len = strcspn(a, " ");
 
-		for (const char *s = b; (s = memmem(s, strcspn(s, "/"), a, n)); s++)
-			if (s[-1] == ' ' && (!s[n] || s[n] == ' '))
+		for (const char *found = b; (found = memmem(found, strcspn(found, "/"), a, len));
+		     found++)
+			if (found[-1] == ' ' && (!found[len] || found[len] == ' '))
 				return true;
-		a += n;
+		a += len;
 	}
 	return false;
 }
 
 /* True if two snapshots are of one process at two moments: they have entries in common, or, if none
- * was made while both have a trace, segments. */
+ * was made while both have a trace, segments. a, b: the facts "sketch": two times, entries, a slash
+ * and segments. */
 static bool of_one_process(const char *a, const char *b)
 {
 	unsigned long long from_a, to_a, from_b, to_b;
@@ -825,7 +839,8 @@ static bool of_one_process(const char *a, const char *b)
 	return share_word(segments_a + 1, segments_b + 1);
 }
 
-/* A snapshot with a number in its name is of another rank, or of another moment. */
+/* Marks the last recording if it is a snapshot of the same process as an earlier one: a number in
+ * the name of a snapshot may be a rank, or a moment. */
 static void find_same_process(struct ranks *r)
 {
 	struct rank *last = &r->all[r->n - 1];
@@ -924,6 +939,7 @@ bool ranks__one_tree(const struct ranks *r)
 	return r->n > 1 && roots == 1 && r->tree.recordings == r->n && !ranks__one_job(r);
 }
 
+/* Orders by rank, workers after their rank, then in the order of adding. */
 static int cmp_rank(const void *a, const void *b, void *ctx)
 {
 	const struct rank *all = ctx, *x = &all[*(const uint32_t *)a],
@@ -936,7 +952,7 @@ static int cmp_rank(const void *a, const void *b, void *ctx)
 	return x < y ? -1 : x > y;
 }
 
-/* Sorts the recordings by rank, if all have one, and renumbers the cells. */
+/* Sorts the recordings by rank, if all have one, and renumbers the cells. Returns 0 or -ENOMEM. */
 static int sort_ranks(struct ranks *r)
 {
 	uint32_t *old_index = calloc(r->n + 1, 2 * sizeof(*old_index)),
@@ -974,19 +990,19 @@ static int sort_ranks(struct ranks *r)
 static void set_labels(struct ranks *r)
 {
 	bool job = ranks__one_job(r);
-	uint64_t worker = 0;
+	uint64_t worker_no = 0;
 
 	for (size_t i = 0; i < r->n; i++) {
 		struct rank *k = &r->all[i];
 
-		worker = k->worker && i && (!k->has_number || r->all[i - 1].number == k->number)
-				 ? worker + 1
-				 : k->worker;
+		worker_no = k->worker && i && (!k->has_number || r->all[i - 1].number == k->number)
+				    ? worker_no + 1
+				    : k->worker;
 		if (!job)
 			text__clean(k->label, sizeof(k->label), k->name, strlen(k->name));
 		else if (k->has_number && k->worker)
 			snprintf(k->label, sizeof(k->label), "rank %llu worker %llu",
-				 (unsigned long long)k->number, (unsigned long long)worker);
+				 (unsigned long long)k->number, (unsigned long long)worker_no);
 		else
 			snprintf(k->label, sizeof(k->label), "rank %llu",
 				 (unsigned long long)k->number);
@@ -1015,14 +1031,14 @@ static void set_hosts(struct ranks *r)
 static void set_tree_labels(struct ranks *r)
 {
 	for (size_t i = 0; i < r->tree.n; i++) {
-		const struct process_node *p = &r->tree.all[i];
+		const struct process_node *node = &r->tree.all[i];
 		char name[PROCESS_NAME];
 
-		if (p->recording == PROCESS_NONE)
+		if (node->recording == PROCESS_NONE)
 			continue;
-		snprintf(name, sizeof(name), "%s", p->name);
-		snprintf(r->all[p->recording].label, sizeof(r->all[p->recording].label), "%s %llu",
-			 words__cut(name, 24), (unsigned long long)p->id.pid);
+		snprintf(name, sizeof(name), "%s", node->name);
+		snprintf(r->all[node->recording].label, sizeof(r->all[node->recording].label),
+			 "%s %llu", words__cut(name, 24), (unsigned long long)node->id.pid);
 	}
 }
 
@@ -1095,7 +1111,8 @@ static bool has_unnamed_holders(const struct ranks *r)
 	return named && unnamed;
 }
 
-/* Compares the c->n values, of the recordings from c->which[first] on. */
+/* Adds the outliers among the c->n values, of the recordings from c->which[first] on. Returns 0 or
+ * -ENOMEM. */
 static int add_outliers(struct outliers *o, struct compared *c, size_t first, uint64_t least,
 			uint32_t line_no)
 {
@@ -1136,15 +1153,16 @@ static int cmp_family(const void *a, const void *b, void *ctx)
 {
 	const uint32_t *family = ctx;
 	const struct rank_cell *x = a, *y = b;
-	uint32_t p = family[x->recording], q = family[y->recording];
+	uint32_t family_x = family[x->recording], family_y = family[y->recording];
 
-	if (p != q)
-		return p < q ? -1 : 1;
+	if (family_x != family_y)
+		return family_x < family_y ? -1 : 1;
 	return x->recording < y->recording ? -1 : x->recording > y->recording;
 }
 
 /* Compares a family at a line. cells: of the n recordings that have the line; the others have 0
- * bytes. If those are the majority, their median is 0, and no array of all recordings is needed. */
+ * bytes. If those are the majority, their median is 0, and no array of all recordings is needed.
+ * Returns 0 or -ENOMEM. */
 static int compare_cells(struct ranks *r, struct compared *c, const struct family *f,
 			 const struct rank_cell *cells, size_t n, uint32_t line_no)
 {
@@ -1163,25 +1181,26 @@ static int compare_cells(struct ranks *r, struct compared *c, const struct famil
 	return add_outliers(&r->outliers, c, f->first, OUTLIER_BYTES, line_no);
 }
 
+/* Compares each family with several members at a line. Returns 0 or -ENOMEM. */
 static int compare_line(struct ranks *r, struct compared *c, const struct rank_line *l)
 {
 	uint32_t line_no = (uint32_t)(l - r->lines) + 1;
 	size_t n = 0, end;
 	int err = 0;
 
-	for (size_t i = l->first; i < (size_t)l->first + l->n; i++)
-		if (c->family[r->cells[i].recording] != NO_FAMILY)
-			c->cells[n++] = r->cells[i];
+	for (size_t first = l->first; first < (size_t)l->first + l->n; first++)
+		if (c->family[r->cells[first].recording] != NO_FAMILY)
+			c->cells[n++] = r->cells[first];
 	if (n)
 		qsort_r(c->cells, n, sizeof(*c->cells), cmp_family, c->family);
-	for (size_t i = 0; i < n && !err; i = end) {
-		uint32_t family = c->family[c->cells[i].recording];
+	for (size_t first = 0; first < n && !err; first = end) {
+		uint32_t family = c->family[c->cells[first].recording];
 
-		for (end = i + 1; end < n && c->family[c->cells[end].recording] == family;)
+		for (end = first + 1; end < n && c->family[c->cells[end].recording] == family;)
 			end++;
 		if (c->families[family].n > 1)
-			err = compare_cells(r, c, &c->families[family], &c->cells[i], end - i,
-					    line_no);
+			err = compare_cells(r, c, &c->families[family], &c->cells[first],
+					    end - first, line_no);
 	}
 	return err;
 }
@@ -1189,14 +1208,14 @@ static int compare_line(struct ranks *r, struct compared *c, const struct rank_l
 /* Sets c->which, c->place and the range of each family from c->family. */
 static void list_families(const struct ranks *r, struct compared *c)
 {
-	uint32_t sum = 0;
+	uint32_t first = 0;
 
 	for (size_t i = 0; i < r->n; i++)
 		if (c->family[i] != NO_FAMILY)
 			c->families[c->family[i]].n++;
 	for (size_t i = 0; i < c->n_families; i++) {
-		c->families[i].first = sum;
-		sum += c->families[i].n;
+		c->families[i].first = first;
+		first += c->families[i].n;
 		c->families[i].n = 0;
 	}
 	for (size_t i = 0; i < r->n; i++)
@@ -1208,6 +1227,7 @@ static void list_families(const struct ranks *r, struct compared *c)
 		}
 }
 
+/* Compares the members of each family: all their memory, then each line. Returns 0 or -ENOMEM. */
 static int compare_families(struct ranks *r, struct compared *c)
 {
 	int err = 0;
@@ -1237,19 +1257,19 @@ static int compare_families(struct ranks *r, struct compared *c)
 static void measure_lines(struct ranks *r, struct compared *c)
 {
 	bool workers = r->n - r->workers < 2;
-	size_t all = workers ? r->n : r->n - r->workers;
+	size_t n_all = workers ? r->n : r->n - r->workers;
 
-	for (size_t k = 0; k < r->nlines && all; k++) {
-		struct rank_line *l = &r->lines[k];
+	for (size_t k = 0; k < r->nlines && n_all; k++) {
+		struct rank_line *line = &r->lines[k];
 		size_t n = 0;
 
-		for (size_t i = l->first; i < (size_t)l->first + l->n; i++)
+		for (size_t i = line->first; i < (size_t)line->first + line->n; i++)
 			if (workers || !r->all[r->cells[i].recording].worker)
 				c->sorted[n++] = r->cells[i].bytes;
 		outliers__sort(c->sorted, n);
-		l->min = n == all ? c->sorted[0] : 0;
-		l->max = n ? c->sorted[n - 1] : 0;
-		l->median = outliers__median_with_zeros(c->sorted, all, all - n);
+		line->min = n == n_all ? c->sorted[0] : 0;
+		line->max = n ? c->sorted[n - 1] : 0;
+		line->median = outliers__median_with_zeros(c->sorted, n_all, n_all - n);
 	}
 }
 
@@ -1262,38 +1282,41 @@ static bool has_steps(const struct rank *k)
  * these steps. */
 static void match_steps(struct ranks *r)
 {
-	struct step_match *m = &r->match;
+	struct step_match *match = &r->match;
 	bool job = ranks__one_job(r);
-	size_t n = 0;
+	size_t with_steps = 0;
 
-	*m = (struct step_match){ .by = STEPS_BY_OPTIMIZER, .last = UINT64_MAX };
+	*match = (struct step_match){ .by = STEPS_BY_OPTIMIZER, .last = UINT64_MAX };
 	for (size_t i = 0; i < r->n; i++) {
 		const struct rank *k = &r->all[i];
 
 		if (!has_steps(k))
 			continue;
-		n++;
-		if (m->by == STEPS_BY_TIME)
+		with_steps++;
+		if (match->by == STEPS_BY_TIME)
 			continue;
-		if (job && narrow_steps(&k->spans, &m->first, &m->last))
+		if (job && narrow_steps(&k->spans, &match->first, &match->last))
 			continue;
-		m->by = STEPS_BY_TIME;
+		match->by = STEPS_BY_TIME;
 		if (!job)
-			snprintf(m->why, sizeof(m->why), "the recordings are no ranks of one job");
+			snprintf(match->why, sizeof(match->why),
+				 "the recordings are no ranks of one job");
 		else if (k->spans.n)
-			snprintf(m->why, sizeof(m->why), "no step is in all recordings");
+			snprintf(match->why, sizeof(match->why), "no step is in all recordings");
 		else
-			snprintf(m->why, sizeof(m->why), "%s: %s", k->label, k->no_number);
-		m->old_recording = !k->spans.n && k->older;
+			snprintf(match->why, sizeof(match->why), "%s: %s", k->label, k->no_number);
+		match->old_recording = !k->spans.n && k->older;
 	}
-	if (n < 2)
-		*m = (struct step_match){ .by = STEPS_NOT_MATCHED };
-	for (size_t i = 0; i < r->n && m->by == STEPS_BY_OPTIMIZER; i++)
+	if (with_steps < 2)
+		*match = (struct step_match){ .by = STEPS_NOT_MATCHED };
+	for (size_t i = 0; i < r->n && match->by == STEPS_BY_OPTIMIZER; i++)
 		if (has_steps(&r->all[i]))
-			r->all[i].step_time = median_span(&r->all[i].spans, m->first, m->last);
+			r->all[i].step_time = median_span(&r->all[i].spans, match->first,
+							  match->last);
 }
 
-/* Compares the step times of all ranks: ranks of one job step together, whatever they allocate. */
+/* Compares the step times of all ranks: ranks of one job step together, whatever they allocate.
+ * Returns 0 or -ENOMEM. */
 static int compare_steps(struct ranks *r, struct compared *c)
 {
 	c->n = 0;
@@ -1305,7 +1328,7 @@ static int compare_steps(struct ranks *r, struct compared *c)
 	return c->n ? add_outliers(&r->slow, c, 0, SLOW_NS, 0) : 0;
 }
 
-/* Groups ranks that allocate alike, without workers and guests. */
+/* Groups ranks that allocate alike, without workers and guests. Returns 0 or -ENOMEM. */
 static int make_groups(struct ranks *r)
 {
 	bool no_holders = has_unnamed_holders(r);
@@ -1326,7 +1349,7 @@ static int make_groups(struct ranks *r)
 	return err;
 }
 
-/* Compares the memory of processes of a tree that are alike, as families. */
+/* Compares the memory of processes of a tree that are alike, as families. Returns 0 or -ENOMEM. */
 static int compare_tree(struct ranks *r, struct compared *c)
 {
 	for (size_t i = 0; i < r->tree.n; i++)
@@ -1336,7 +1359,7 @@ static int compare_tree(struct ranks *r, struct compared *c)
 }
 
 /* Compares the step times of all ranks, and the memory of those in one family: groups that allocate
- * alike. */
+ * alike. Returns 0 or -ENOMEM. */
 static int compare_groups(struct ranks *r, struct compared *c)
 {
 	int err;
@@ -1352,6 +1375,7 @@ static int compare_groups(struct ranks *r, struct compared *c)
 	return compare_families(r, c);
 }
 
+/* Measures the lines and finds the outliers. Returns 0 or -ENOMEM. */
 static int compare_ranks(struct ranks *r)
 {
 	size_t n = r->n + 1;
@@ -1382,7 +1406,7 @@ out:
 }
 
 /* Finds shared devices, and marks guests: their memory is not compared with that of the device's
- * own rank. */
+ * own rank. Returns 0 or -ENOMEM. */
 static int find_guests(struct ranks *r)
 {
 	int err = find_shared(r->all, r->n, &r->shared);
@@ -1429,17 +1453,17 @@ int ranks__finish(struct ranks *r)
 
 uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t recording)
 {
-	size_t lo = l->first, hi = (size_t)l->first + l->n;
+	size_t low = l->first, high = (size_t)l->first + l->n;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
 
 		if (r->cells[mid].recording == recording)
 			return r->cells[mid].bytes;
 		if (r->cells[mid].recording < recording)
-			lo = mid + 1;
+			low = mid + 1;
 		else
-			hi = mid;
+			high = mid;
 	}
 	return 0;
 }

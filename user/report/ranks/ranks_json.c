@@ -14,6 +14,7 @@
 #include "report/files.h"
 #include "report/ranks/ranks.h"
 
+/* Writes a rank that has memory on the device, with its largest row there. */
 static void put_use(struct json *j, const struct device_use *u)
 {
 	const struct row *row = &u->device->most;
@@ -62,6 +63,7 @@ void ranks_json__who(struct json *j, const struct rank *k)
 	json__string(j, "command", k->command);
 }
 
+/* Writes a recording. group: its group, or RANK_GROUPS_NONE. */
 static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 {
 	json__open_object(j, NULL);
@@ -218,9 +220,9 @@ static void put_spread(struct json *j, const char *key, const struct ranks *r,
 	size_t n = 0;
 
 	for (uint32_t i = 0; i < g->n && values; i++) {
-		const struct rank *k = &r->all[r->groups.members[g->first + i]];
+		const struct rank *rank = &r->all[r->groups.members[g->first + i]];
 
-		values[n] = steps ? k->step_time : k->allocated;
+		values[n] = steps ? rank->step_time : rank->allocated;
 		n += values[n] || !steps;
 	}
 	if (!n) {
@@ -299,13 +301,13 @@ static void put_missing(struct json *j, const struct ranks_opts *o)
 {
 	json__open_array(j, "missing");
 	for (size_t i = 0; i < o->n_missing; i++) {
-		const struct folder_missing *m = &o->missing[i];
+		const struct folder_missing *missing = &o->missing[i];
 
 		json__open_object(j, NULL);
-		json__string(j, "host", *m->host ? m->host : NULL);
-		json__uint_or_null(j, "pid", m->pid >= 0, (uint64_t)m->pid);
-		json__uint_or_null(j, "rank", m->rank >= 0, (uint64_t)m->rank);
-		json__string(j, "why", m->why);
+		json__string(j, "host", *missing->host ? missing->host : NULL);
+		json__uint_or_null(j, "pid", missing->pid >= 0, (uint64_t)missing->pid);
+		json__uint_or_null(j, "rank", missing->rank >= 0, (uint64_t)missing->rank);
+		json__string(j, "why", missing->why);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -325,6 +327,8 @@ static bool *mark_outliers(const struct ranks *r, size_t n)
 	return ret;
 }
 
+/* Writes the rows: those of --top, or with opts->outliers those that differ. Returns 0 or -ENOMEM.
+ * */
 static int put_lines(struct json *j, const struct ranks *r, size_t top)
 {
 	size_t kept = r->kept, shown = top && top < kept ? top : kept;
@@ -409,7 +413,7 @@ static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 /* Writes one row for all lines that the filter refused. */
 static void put_filtered(FILE *out, const struct ranks *r)
 {
-	uint64_t bytes = 0, count = 0, mine;
+	uint64_t bytes = 0, count = 0, in_recording;
 
 	for (size_t i = r->kept; i < r->nlines; i++) {
 		bytes += r->lines[i].row.bytes;
@@ -418,10 +422,10 @@ static void put_filtered(FILE *out, const struct ranks *r)
 	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count,
 		r->lines[r->nlines - 1].row.cumulative);
 	for (size_t i = 0; i < r->n; i++) {
-		mine = 0;
+		in_recording = 0;
 		for (size_t k = r->kept; k < r->nlines; k++)
-			mine += ranks__bytes(r, &r->lines[k], i);
-		fprintf(out, ",%" PRIu64, mine);
+			in_recording += ranks__bytes(r, &r->lines[k], i);
+		fprintf(out, ",%" PRIu64, in_recording);
 	}
 	fputs("\r\n", out);
 }

@@ -32,10 +32,10 @@ static size_t add_range(char *buf, size_t size, size_t len, uint64_t first, uint
 /* Writes the numbers of the ranks in `in` (NULL: of all): "0-3, 7". Returns how many. */
 static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size_t size)
 {
-	size_t len = 0, n = r->n, count = 0;
+	size_t len = 0, n_all = r->n, count = 0;
 
 	buf[0] = '\0';
-	for (size_t i = 0; i < n;) {
+	for (size_t i = 0; i < n_all;) {
 		const struct rank *k = &r->all[i];
 		uint64_t first = k->number, last = first;
 
@@ -43,7 +43,7 @@ static size_t add_numbers(const struct ranks *r, const bool *in, char *buf, size
 			i++;
 			continue;
 		}
-		for (i++, count++; i < n; i++) {
+		for (i++, count++; i < n_all; i++) {
 			k = &r->all[i];
 			if (k->worker) /* workers are between the ranks */
 				continue;
@@ -138,19 +138,19 @@ static char *list_devices(char *buf, size_t size, const struct rank *k)
 {
 	uint64_t first = 0, last = 0;
 	char numbers[160] = "";
-	const char *s = k->devices, *colon = strchr(s, ':');
-	size_t kind = colon ? (size_t)(colon - s) + 1 : 0, len = 0;
+	const char *device = k->devices, *colon = strchr(device, ':');
+	size_t kind = colon ? (size_t)(colon - device) + 1 : 0, len = 0;
 
-	snprintf(buf, size, "%.*s", (int)size - 1, s);
-	if (!colon || !strchr(s, ' '))
+	snprintf(buf, size, "%.*s", (int)size - 1, device);
+	if (!colon || !strchr(device, ' '))
 		return buf;
-	for (bool any = false; s; s = strchr(s, ' ')) {
+	for (bool any = false; device; device = strchr(device, ' ')) {
 		uint64_t number;
 
-		s += *s == ' ';
-		if (strncmp(s, k->devices, kind) != 0)
+		device += *device == ' ';
+		if (strncmp(device, k->devices, kind) != 0)
 			return buf;
-		number = strtoull(s + kind, NULL, 10);
+		number = strtoull(device + kind, NULL, 10);
 		if (any && number != last + 1)
 			len = add_range(numbers, sizeof(numbers), len, first, last);
 		if (!any || number != last + 1)
@@ -192,28 +192,28 @@ static size_t sort_figures(const struct ranks *r, const struct rank_group *g, bo
 	return n;
 }
 
-static void put_bytes(struct grid *t, size_t column, uint64_t n)
+static void put_bytes(struct grid *t, size_t column, uint64_t bytes)
 {
 	char text[24];
 
-	grid__put(t, column, text__bytes(text, sizeof(text), n), NULL);
+	grid__put(t, column, text__bytes(text, sizeof(text), bytes), NULL);
 }
 
 /* Adds a group's row. values: a buffer for the figures of all members. */
-static void put_group(struct grid *t, const struct ranks *r, const struct rank_group *g,
+static void put_group(struct grid *grid, const struct ranks *r, const struct rank_group *g,
 		      uint64_t *values)
 {
 	char text[32];
 	size_t n;
 
-	grid__row(t);
-	grid__put(t, GROUP_COUNT, text__count(text, sizeof(text), g->n), NULL);
+	grid__row(grid);
+	grid__put(grid, GROUP_COUNT, text__count(text, sizeof(text), g->n), NULL);
 	n = sort_figures(r, g, false, values);
-	put_bytes(t, GROUP_MEDIAN, outliers__median(values, n));
-	put_bytes(t, GROUP_LEAST, values[0]);
-	put_bytes(t, GROUP_MOST, values[n - 1]);
+	put_bytes(grid, GROUP_MEDIAN, outliers__median(values, n));
+	put_bytes(grid, GROUP_LEAST, values[0]);
+	put_bytes(grid, GROUP_MOST, values[n - 1]);
 	n = sort_figures(r, g, true, values);
-	grid__put(t, GROUP_STEP,
+	grid__put(grid, GROUP_STEP,
 		  n ? text__time(text, sizeof(text), outliers__median(values, n)) : "-", NULL);
 }
 
@@ -224,18 +224,18 @@ static uint32_t *order_groups(const struct rank_groups *g)
 
 	/* Groups are few, or all small: an insertion stops soon. */
 	for (size_t i = 0; i < g->n && order; i++) {
-		size_t k = i;
+		size_t place = i;
 
-		for (; k && g->all[order[k - 1]].n < g->all[i].n; k--)
-			order[k] = order[k - 1];
-		order[k] = (uint32_t)i;
+		for (; place && g->all[order[place - 1]].n < g->all[i].n; place--)
+			order[place] = order[place - 1];
+		order[place] = (uint32_t)i;
 	}
 	return order;
 }
 
-/* Prints a row of t and the names of the group's members. in: a buffer, all false, with an entry
- * for each recording. */
-static void print_names(FILE *out, const struct ranks *r, const struct grid *t, size_t row,
+/* Prints a row of the grid and the names of the group's members. in: a buffer, all false, with an
+ * entry for each recording. */
+static void print_names(FILE *out, const struct ranks *r, const struct grid *grid, size_t row,
 			const struct rank_group *g, bool *in, size_t room)
 {
 	const uint32_t *members = r->groups.members + g->first;
@@ -246,9 +246,10 @@ static void print_names(FILE *out, const struct ranks *r, const struct grid *t, 
 	ranks__list(r, in, names, sizeof(names));
 	for (uint32_t i = 0; i < g->n; i++)
 		in[members[i]] = false;
-	grid__print(t, out, row, words__cut(names, room));
+	grid__print(grid, out, row, words__cut(names, room));
 }
 
+/* Prints a row for each of the largest groups, at most `most`. Returns 0 or -ENOMEM. */
 static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bold, size_t most)
 {
 	const struct rank_groups *g = &r->groups;
@@ -259,7 +260,7 @@ static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bol
 		[GROUP_MOST] = { "Most", true, 2, FIGURE_WIDTH },
 		[GROUP_STEP] = { "Step", true, 1, 9 },
 	};
-	struct grid *t = grid__new(columns, GROUP_RANKS);
+	struct grid *grid = grid__new(columns, GROUP_RANKS);
 	uint64_t *values = calloc(r->n + 1, sizeof(*values));
 	bool *in = calloc(r->n + 1, sizeof(*in));
 	uint32_t *order = order_groups(g);
@@ -267,26 +268,26 @@ static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bol
 	int err = -ENOMEM;
 	char a[48], b[32];
 
-	if (!t || !values || !in || !order)
+	if (!grid || !values || !in || !order)
 		goto out;
 	for (size_t i = 0; i < shown; i++)
-		put_group(t, r, &g->all[order[i]], values);
-	err = grid__error(t);
+		put_group(grid, r, &g->all[order[i]], values);
+	err = grid__error(grid);
 	if (err)
 		goto out;
-	room = grid__fit(t, width, RANKS_MIN, 2);
+	room = grid__fit(grid, width, RANKS_MIN, 2);
 	fprintf(out, "\n%s of ranks that allocate alike\n",
 		text__counted(a, sizeof(a), g->n, "group"));
-	grid__print_titles(t, out, bold, "Which");
+	grid__print_titles(grid, out, bold, "Which");
 	for (size_t i = 0; i < shown; i++)
-		print_names(out, r, t, i, &g->all[order[i]], in, room);
+		print_names(out, r, grid, i, &g->all[order[i]], in, room);
 	for (size_t i = shown; i < g->n; i++)
 		rest += g->all[order[i]].n;
 	if (rest)
 		fprintf(out, "+ %s more groups with %s ranks\n",
 			text__count(a, sizeof(a), g->n - shown), text__count(b, sizeof(b), rest));
 out:
-	grid__free(t);
+	grid__free(grid);
 	free(values);
 	free(in);
 	free(order);
@@ -297,23 +298,26 @@ out:
 
 enum { TREE_OWN, TREE_ALL, TREE_RESERVED, TREE_TIME, TREE_DEVICE, TREE_PID, TREE_NAME };
 
-static void put_process(struct grid *t, const struct ranks *r, const struct process_node *p)
+/* Adds a process's row; without a recording it has dashes. */
+static void put_process(struct grid *grid, const struct ranks *r, const struct process_node *node)
 {
-	const struct rank *k = p->recording != PROCESS_NONE ? &r->all[p->recording] : NULL;
+	const struct rank *k = node->recording != PROCESS_NONE ? &r->all[node->recording] : NULL;
 	char text[64];
 
-	grid__row(t);
-	grid__put(t, TREE_OWN, k ? text__bytes(text, sizeof(text), p->own) : "-", NULL);
-	put_bytes(t, TREE_ALL, p->all);
-	grid__put(t, TREE_RESERVED,
+	grid__row(grid);
+	grid__put(grid, TREE_OWN, k ? text__bytes(text, sizeof(text), node->own) : "-", NULL);
+	put_bytes(grid, TREE_ALL, node->all);
+	grid__put(grid, TREE_RESERVED,
 		  k && k->has_totals ? text__bytes(text, sizeof(text), k->reserved) : "-", NULL);
-	grid__put(t, TREE_TIME, k ? text__time(text, sizeof(text), k->time) : "-", NULL);
-	grid__put(t, TREE_DEVICE, k ? words__cut(list_devices(text, sizeof(text), k), 16) : "-",
+	grid__put(grid, TREE_TIME, k ? text__time(text, sizeof(text), k->time) : "-", NULL);
+	grid__put(grid, TREE_DEVICE, k ? words__cut(list_devices(text, sizeof(text), k), 16) : "-",
 		  NULL);
-	snprintf(text, sizeof(text), "%" PRIu64, p->id.pid);
-	grid__put(t, TREE_PID, text, NULL);
+	snprintf(text, sizeof(text), "%" PRIu64, node->id.pid);
+	grid__put(grid, TREE_PID, text, NULL);
 }
 
+/* Prints the process tree, at most `most` rows. when: title of the figures. Returns 0 or -ENOMEM.
+ * */
 static int print_processes(FILE *out, const struct ranks *r, size_t width, bool bold,
 			   const char *when, size_t most)
 {
@@ -326,57 +330,61 @@ static int print_processes(FILE *out, const struct ranks *r, size_t width, bool 
 		[TREE_DEVICE] = { "Device", false, 3, 6 },
 		[TREE_PID] = { "PID", true, 4, 5 },
 	};
-	struct grid *t = grid__new(columns, TREE_NAME);
+	struct grid *grid = grid__new(columns, TREE_NAME);
 	size_t shown = tree->n < most ? tree->n : most, room;
 	char name[2 * PROCESS_NAME], count[32];
 	int err;
 
-	if (!t)
+	if (!grid)
 		return -ENOMEM;
 	for (size_t i = 0; i < shown; i++)
-		put_process(t, r, &tree->all[i]);
-	err = grid__error(t);
-	room = grid__fit(t, width, RANKS_MIN, 4);
+		put_process(grid, r, &tree->all[i]);
+	err = grid__error(grid);
+	room = grid__fit(grid, width, RANKS_MIN, 4);
 	fputc('\n', out);
-	grid__print_titles(t, out, bold, "Process");
+	grid__print_titles(grid, out, bold, "Process");
 	for (size_t i = 0; i < shown && !err; i++) {
-		const struct process_node *p = &tree->all[i];
+		const struct process_node *node = &tree->all[i];
 
 		snprintf(name, sizeof(name), "%*s%s",
-			 2 * (int)(p->depth < MOST_INDENT ? p->depth : MOST_INDENT), "", p->name);
-		grid__print(t, out, i, words__cut(name, room));
+			 2 * (int)(node->depth < MOST_INDENT ? node->depth : MOST_INDENT), "",
+			 node->name);
+		grid__print(grid, out, i, words__cut(name, room));
 	}
 	if (shown < tree->n)
 		fprintf(out, "+ %s more processes\n",
 			text__count(count, sizeof(count), tree->n - shown));
-	grid__free(t);
+	grid__free(grid);
 	return err;
 }
 
 /* ---- steps ---- */
 
+/* Prints a rank whose steps take longer or shorter than those of the others. */
 static void print_slow(FILE *out, const struct ranks *r, const struct outlier *o, size_t width)
 {
-	uint64_t d = outlier__distance(o);
+	uint64_t distance = outlier__distance(o);
 	const struct rank *k = &r->all[o->recording];
-	double percent = o->others ? 100.0 * (double)d / (double)o->others : 0.0;
-	char a[24], b[24];
+	double percent = o->others ? 100.0 * (double)distance / (double)o->others : 0.0;
+	char own[24], others[24];
 
 	text__paragraph(out, width, "  ", "  ", "%s%s: %s a step, %.0f %% %s than the others' %s",
-			k->label, k->on, text__time(a, sizeof(a), o->bytes), percent,
+			k->label, k->on, text__time(own, sizeof(own), o->bytes), percent,
 			o->bytes > o->others ? "longer" : "shorter",
-			text__time(b, sizeof(b), o->others));
+			text__time(others, sizeof(others), o->others));
 }
 
+/* Returns the subject of the sentence on steps: "Steps 3 to 12 of the job, ...". */
 static const char *step_words(char *buf, size_t size, const struct step_match *m)
 {
-	char a[32], b[32];
+	char first[32], last[32];
 
 	if (m->by != STEPS_BY_OPTIMIZER)
 		snprintf(buf, size, "Steps");
 	else
 		snprintf(buf, size, "Steps %s to %s of the job, by the optimizers' own count,",
-			 text__count(a, sizeof(a), m->first), text__count(b, sizeof(b), m->last));
+			 text__count(first, sizeof(first), m->first),
+			 text__count(last, sizeof(last), m->last));
 	return buf;
 }
 
@@ -384,7 +392,7 @@ static const char *step_words(char *buf, size_t size, const struct step_match *m
 static void print_steps(FILE *out, const struct ranks *r, size_t width)
 {
 	uint64_t *values = calloc(r->n + 1, sizeof(*values));
-	char a[24], b[24], c[24], count[32], which[128];
+	char median[24], least[24], most[24], count[32], which[128];
 	size_t known = 0;
 
 	for (size_t i = 0; i < r->n && values; i++)
@@ -396,9 +404,9 @@ static void print_steps(FILE *out, const struct ranks *r, size_t width)
 	fputc('\n', out);
 	text__paragraph(out, width, "", "  ", "%s take %s in the median of ranks, from %s to %s",
 			step_words(which, sizeof(which), &r->match),
-			text__time(a, sizeof(a), outliers__median(values, known)),
-			text__time(b, sizeof(b), values[0]),
-			text__time(c, sizeof(c), values[known - 1]));
+			text__time(median, sizeof(median), outliers__median(values, known)),
+			text__time(least, sizeof(least), values[0]),
+			text__time(most, sizeof(most), values[known - 1]));
 	if (r->match.by == STEPS_BY_TIME && !r->match.old_recording)
 		text__paragraph(out, width, "  ", "  ",
 				"all steps of each recording: they have no numbers of the job in "
@@ -415,6 +423,7 @@ out:
 
 /* ---- clocks ---- */
 
+/* Prints how far the clocks of the hosts differ; nothing unless two are known. */
 static void print_clocks(FILE *out, const struct ranks *r, size_t width)
 {
 	int64_t first = INT64_MAX, last = INT64_MIN, least = INT64_MAX, most = INT64_MIN;
@@ -447,6 +456,7 @@ static void print_clocks(FILE *out, const struct ranks *r, size_t width)
 
 /* ---- missing ---- */
 
+/* Prints a recording that fetch did not get, and why. */
 static void print_missing(FILE *out, const struct folder_missing *m, size_t width)
 {
 	char rank[32] = "", pid[32] = "", host[256], why[1024];
@@ -484,6 +494,7 @@ static size_t list_absent_ranks(const struct ranks *r, char *buf, size_t size)
 	return absent > SIZE_MAX ? SIZE_MAX : (size_t)absent;
 }
 
+/* Prints the ranks without a recording, and why fetch did not get them. */
 static void print_missing_ranks(FILE *out, const struct ranks *r, size_t width)
 {
 	const struct ranks_opts *o = r->opts;
@@ -535,13 +546,13 @@ char *ranks__say_shared(const struct ranks *r, size_t i, char *buf, uint64_t *re
 	uint64_t sum = 0;
 
 	*buf = '\0';
-	for (uint32_t u = s->first; u < s->first + s->n && in; u++) {
-		if (uses[u].device == uses[u].own)
+	for (uint32_t use = s->first; use < s->first + s->n && in; use++) {
+		if (uses[use].device == uses[use].own)
 			continue;
-		in[uses[u].recording] = true;
-		sum += uses[u].device->bytes;
-		if (!most || uses[u].device->bytes > most->device->bytes)
-			most = &uses[u];
+		in[uses[use].recording] = true;
+		sum += uses[use].device->bytes;
+		if (!most || uses[use].device->bytes > most->device->bytes)
+			most = &uses[use];
 	}
 	if (ret)
 		*ret = sum;
@@ -634,38 +645,42 @@ static void set_bold(const struct page *p, bool on)
 
 enum { HEAD_RECORDING, HEAD_MEM, HEAD_BAR, HEAD_RESERVED, HEAD_TIME, HEAD_DEVICE, HEAD_NAME };
 
-static void put_rank(const struct page *p, struct grid *t, const struct rank *k, uint64_t largest)
+/* Adds a recording's row. largest: bytes of a full bar. */
+static void put_rank(const struct page *p, struct grid *grid, const struct rank *k,
+		     uint64_t largest)
 {
 	char text[64], bar[TEXT_BAR];
 
-	grid__row(t);
+	grid__row(grid);
 	snprintf(text, sizeof(text), "%s", k->label);
-	grid__put(t, HEAD_RECORDING, words__cut(text, LABEL_MOST), NULL);
-	put_bytes(t, HEAD_MEM, k->allocated);
+	grid__put(grid, HEAD_RECORDING, words__cut(text, LABEL_MOST), NULL);
+	put_bytes(grid, HEAD_MEM, k->allocated);
 	text__bar(bar, k->allocated, largest, REPORT_BAR, text__unicode(), true);
-	grid__put(t, HEAD_BAR, bar, p->colour ? "\033[36m" : NULL);
+	grid__put(grid, HEAD_BAR, bar, p->colour ? "\033[36m" : NULL);
 	if (k->has_totals)
-		put_bytes(t, HEAD_RESERVED, k->reserved);
+		put_bytes(grid, HEAD_RESERVED, k->reserved);
 	else
-		grid__put(t, HEAD_RESERVED, "-", NULL);
-	grid__put(t, HEAD_TIME, text__time(text, sizeof(text), k->time), NULL);
+		grid__put(grid, HEAD_RESERVED, "-", NULL);
+	grid__put(grid, HEAD_TIME, text__time(text, sizeof(text), k->time), NULL);
 	list_devices(text, sizeof(text), k);
-	grid__put(t, HEAD_DEVICE, words__cut(text, DEVICE_MOST), NULL);
+	grid__put(grid, HEAD_DEVICE, words__cut(text, DEVICE_MOST), NULL);
 }
 
 /* Chooses the columns of the first table. *names: the last column has names; otherwise devices.
  * Returns the width of the last column. */
-static size_t fit_head(const struct page *p, struct grid *t, bool *names)
+static size_t fit_head(const struct page *p, struct grid *grid, bool *names)
 {
-	grid__show(t, HEAD_BAR, false);
-	grid__show(t, HEAD_BAR,
+	grid__show(grid, HEAD_BAR, false);
+	grid__show(grid, HEAD_BAR,
 		   report_text__bars(p->out, p->o,
-				     grid__fit(t, p->width, 0, 0) >= REPORT_BAR + GAP + NAME_MIN));
-	grid__fit(t, p->width, NAME_MIN, 1);
-	*names = grid__shown(t, HEAD_DEVICE);
-	return grid__fit(t, p->width, *names ? NAME_MIN : DEVICE, 4);
+				     grid__fit(grid, p->width, 0, 0) >=
+					     REPORT_BAR + GAP + NAME_MIN));
+	grid__fit(grid, p->width, NAME_MIN, 1);
+	*names = grid__shown(grid, HEAD_DEVICE);
+	return grid__fit(grid, p->width, *names ? NAME_MIN : DEVICE, 4);
 }
 
+/* Returns the title of the figures: "At peak", "At 1.20 s". */
 static const char *say_moment(const struct page *p, char *buf, size_t size)
 {
 	char time[24];
@@ -685,6 +700,7 @@ static const char *say_moment(const struct page *p, char *buf, size_t size)
 	}
 }
 
+/* Prints a row for each recording. Returns 0 or -ENOMEM. */
 static int print_ranks(struct page *p)
 {
 	char when[40], count[32];
@@ -696,38 +712,39 @@ static int print_ranks(struct page *p)
 		[HEAD_TIME] = { "At", true, 2, TIME },
 		[HEAD_DEVICE] = { "Device", false, 1, DEVICE },
 	};
-	struct grid *t = grid__new(columns, HEAD_NAME);
+	struct grid *grid = grid__new(columns, HEAD_NAME);
 	size_t most = p->o->top > MOST_RANKS || !p->o->top ? p->n : MOST_RANKS, room;
 	uint64_t largest = 0;
 	bool names;
 	int err;
 
-	if (!t)
+	if (!grid)
 		return -ENOMEM;
 	for (size_t i = 0; i < p->n; i++)
 		largest = p->r->all[i].allocated > largest ? p->r->all[i].allocated : largest;
 	most = most < p->n ? most : p->n;
 	for (size_t i = 0; i < most; i++)
-		put_rank(p, t, &p->r->all[i], largest);
-	err = grid__error(t);
-	room = fit_head(p, t, &names);
+		put_rank(p, grid, &p->r->all[i], largest);
+	err = grid__error(grid);
+	room = fit_head(p, grid, &names);
 	fputc('\n', p->out);
-	grid__print_titles(t, p->out, p->colour, names ? "Name" : "Device");
+	grid__print_titles(grid, p->out, p->colour, names ? "Name" : "Device");
 	for (size_t i = 0; i < most && !err; i++) {
 		const struct rank *k = &p->r->all[i];
 		char devices[64];
 		const char *last = names ? k->name : list_devices(devices, sizeof(devices), k);
 
 		text__clean(p->text, sizeof(p->text), last, strlen(last));
-		grid__print(t, p->out, i, words__cut(p->text, room));
+		grid__print(grid, p->out, i, words__cut(p->text, room));
 	}
 	if (most < p->n)
 		fprintf(p->out, "+ %s more recordings\n",
 			text__count(count, sizeof(count), p->n - most));
-	grid__free(t);
+	grid__free(grid);
 	return err;
 }
 
+/* Prints the process tree. Returns 0 or -ENOMEM. */
 static int print_tree(struct page *p)
 {
 	size_t most = p->o->top > MOST_TREE ? p->o->top : MOST_TREE;
@@ -737,7 +754,7 @@ static int print_tree(struct page *p)
 			       p->o->top ? most : SIZE_MAX);
 }
 
-/* The first device whose growth is not known. NULL: it is known of all. */
+/* Returns the growth of the first device whose growth is not known. NULL: it is known of all. */
 static const struct growth_summary *find_unknown(const struct rank *k)
 {
 	for (size_t i = 0; i < k->ngrowth; i++)
@@ -746,7 +763,8 @@ static const struct growth_summary *find_unknown(const struct rank *k)
 	return NULL;
 }
 
-/* Names the recordings whose growth is not known, with the sentence of the first. */
+/* Names the recordings whose growth is not known, with the sentence of the first. Returns 0 or
+ * -ENOMEM. */
 static int print_unknown_growth(struct page *p)
 {
 	const struct growth_summary *first = NULL;
@@ -771,7 +789,8 @@ static int print_unknown_growth(struct page *p)
 	return 0;
 }
 
-/* Names the recordings that grow, with the sentence of the one that grows most. */
+/* Names the recordings that grow, with the sentence of the one that grows most. Returns 0 or
+ * -ENOMEM. */
 static int print_growth(struct page *p)
 {
 	const struct rank *most = NULL;
@@ -857,24 +876,24 @@ static void say_outlier(const struct ranks *r, const struct outlier *o, size_t n
 			char *buf)
 {
 	const struct rank *k = &r->all[o->recording];
-	char a[24], b[24], c[24], percent[32] = "";
-	uint64_t d = outlier__distance(o);
+	char difference[24], own[24], median[24], percent[32] = "";
+	uint64_t distance = outlier__distance(o);
 	const char *others = n == 2 && !ranks__one_tree(r) ? "the other has"
 							   : "the others' median is";
 	const char *more = o->bytes > o->others ? "more" : "less";
 
 	if (o->others)
 		snprintf(percent, sizeof(percent), " (%.0f %%)",
-			 100.0 * (double)d / (double)o->others);
-	text__bytes(a, sizeof(a), d);
-	text__bytes(b, sizeof(b), o->bytes);
-	text__bytes(c, sizeof(c), o->others);
+			 100.0 * (double)distance / (double)o->others);
+	text__bytes(difference, sizeof(difference), distance);
+	text__bytes(own, sizeof(own), o->bytes);
+	text__bytes(median, sizeof(median), o->others);
 	if (where)
-		snprintf(buf, REPORT_TEXT, "%s%s: %s %s%s at %s: %s, %s %s", k->label, k->on, a,
-			 more, percent, where, b, others, c);
+		snprintf(buf, REPORT_TEXT, "%s%s: %s %s%s at %s: %s, %s %s", k->label, k->on,
+			 difference, more, percent, where, own, others, median);
 	else
-		snprintf(buf, REPORT_TEXT, "%s%s: %s %s%s in all: %s, %s %s", k->label, k->on, a,
-			 more, percent, b, others, c);
+		snprintf(buf, REPORT_TEXT, "%s%s: %s %s%s in all: %s, %s %s", k->label, k->on,
+			 difference, more, percent, own, others, median);
 }
 
 char *ranks__say_outlier(const struct ranks *r, const struct outlier *o, char *buf)
@@ -901,6 +920,7 @@ static void print_outlier(struct page *p, const struct outlier *o)
 	text__paragraph(p->out, p->width, "  ", "  ", "%s", p->text);
 }
 
+/* Prints the recordings that differ from the others, or that none does. */
 static void print_outliers(struct page *p)
 {
 	size_t n = p->r->outliers.n, families = 0;
@@ -943,7 +963,7 @@ static bool rows_overlap(const struct page *p)
 	return !o->split && o->by == BY_LAYER;
 }
 
-/* Returns whether the line is an outlier in this recording. l NULL: all memory. */
+/* Returns whether the recording is an outlier at this line. l NULL: in all memory. */
 static bool differs_in(const struct ranks *r, const struct rank_line *l, size_t recording)
 {
 	uint32_t line_no = l ? (uint32_t)(l - r->lines) + 1 : 0;
@@ -983,6 +1003,7 @@ static void choose_recordings(struct page *p)
 	}
 }
 
+/* Makes the table of the rows; with --side, it has columns of recordings. Returns 0 or -ENOMEM. */
 static int make_table(struct page *p)
 {
 	static const struct column first[] = {
@@ -1018,10 +1039,11 @@ static int make_table(struct page *p)
 	return p->grid ? 0 : -ENOMEM;
 }
 
+/* Hides columns until the last one has room, the least important first. */
 static void fit_table(struct page *p)
 {
-	for (int c = COL_CUMULATIVE; c < COL_RECORDINGS; c++)
-		grid__show(p->grid, c, !p->side);
+	for (int col = COL_CUMULATIVE; col < COL_RECORDINGS; col++)
+		grid__show(p->grid, col, !p->side);
 	grid__show(p->grid, others_column(p), p->others);
 	grid__fit(p->grid, p->width, WHERE_MIN, 3);
 	/* Without least, median and most there is room for cumulative sums again. */
@@ -1037,16 +1059,15 @@ static void fit_table(struct page *p)
 static void put_recordings(struct page *p, size_t from, size_t to, bool sum, uint64_t rest)
 {
 	for (size_t i = 0; i < p->n_which; i++) {
-		const struct rank_line *l = &p->r->lines[from];
-		bool differs = !sum && differs_in(p->r, l, p->which[i]);
-		uint64_t n = 0;
+		bool differs = !sum && differs_in(p->r, &p->r->lines[from], p->which[i]);
+		uint64_t bytes = 0;
 		char text[32];
 
 		for (size_t k = from; k < to; k++)
-			n += ranks__bytes(p->r, &p->r->lines[k], p->which[i]);
-		rest -= n;
-		text__bytes(text, 24, n);
-		if (!n)
+			bytes += ranks__bytes(p->r, &p->r->lines[k], p->which[i]);
+		rest -= bytes;
+		text__bytes(text, 24, bytes);
+		if (!bytes)
 			strcpy(text, "-");
 		strcat(text, differs ? "*" : " ");
 		grid__put(p->grid, COL_RECORDINGS + i, text,
@@ -1058,7 +1079,7 @@ static void put_recordings(struct page *p, size_t from, size_t to, bool sum, uin
 /* Adds a row to the table: line `from`, or with sum the sum of the lines from to to - 1. */
 static void put_lines(struct page *p, size_t from, size_t to, bool sum)
 {
-	const struct rank_line *l = &p->r->lines[from];
+	const struct rank_line *line = &p->r->lines[from];
 	uint64_t bytes = 0, count = 0;
 	char text[40];
 
@@ -1073,10 +1094,10 @@ static void put_lines(struct page *p, size_t from, size_t to, bool sum)
 	put_bytes(p->grid, COL_CUMULATIVE, p->r->lines[to - 1].row.cumulative);
 	text__count(text, 32, count);
 	if (!sum) {
-		put_bytes(p->grid, COL_LEAST, l->min);
-		put_bytes(p->grid, COL_MEDIAN, l->median);
-		put_bytes(p->grid, COL_MOST, l->max);
-		if (l->row.anonymous)
+		put_bytes(p->grid, COL_LEAST, line->min);
+		put_bytes(p->grid, COL_MEDIAN, line->median);
+		put_bytes(p->grid, COL_MOST, line->max);
+		if (line->row.anonymous)
 			strcat(text, "+");
 	}
 	grid__put(p->grid, COL_COUNT, sum || count ? text : "-", NULL);
@@ -1108,6 +1129,7 @@ static void print_pss(struct page *p)
 				"pages that several processes share count in each");
 }
 
+/* Prints the sums over all recordings. */
 static void print_sums(struct page *p)
 {
 	uint64_t mem = 0, total = 0, shared = 0;
@@ -1136,6 +1158,7 @@ static void print_sums(struct page *p)
 		text__bytes(a, sizeof(a), total));
 }
 
+/* Prints the table of the rows. Returns 0 or -ENOMEM. */
 static int print_rows(struct page *p)
 {
 	size_t kept = p->r->kept, n = p->r->nlines, room;

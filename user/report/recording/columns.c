@@ -77,25 +77,27 @@ bool report_columns__is_of(int column, unsigned groups)
 }
 
 /* Returns the index in names, or NAMES. */
-static size_t find_name(const char *s, size_t len)
+static size_t find_name(const char *word, size_t len)
 {
 	size_t i = 0;
 
-	while (i < NAMES && (strlen(names[i].name) != len || strncmp(names[i].name, s, len) != 0))
+	while (i < NAMES &&
+	       (strlen(names[i].name) != len || strncmp(names[i].name, word, len) != 0))
 		i++;
 	return i;
 }
 
-/* Returns the bits of a name, for text or CSV; 0: the report has no such column. */
-static uint32_t parse_name(const char *s, size_t len, bool csv, unsigned groups)
+/* Returns the bits of a name: fields of CSV (csv), or the column of a table of these groups. 0: the
+ * report has no such column. */
+static uint32_t parse_name(const char *word, size_t len, bool csv, unsigned groups)
 {
-	size_t i = find_name(s, len);
+	size_t named = find_name(word, len);
 
 	if (csv)
-		return i < NAMES ? field_bits(names[i].fields) : field_bit(s, len);
-	if (i == NAMES || !report_columns__is_of(names[i].column, groups))
+		return named < NAMES ? field_bits(names[named].fields) : field_bit(word, len);
+	if (named == NAMES || !report_columns__is_of(names[named].column, groups))
 		return 0;
-	return UINT32_C(1) << names[i].column;
+	return UINT32_C(1) << names[named].column;
 }
 
 /* Writes the message for a word that is no column of this form, with the columns that are. */
@@ -105,12 +107,12 @@ static void say_names(char *why, size_t size, bool csv, unsigned groups, const c
 	bool known = find_name(word, len) < NAMES || field_bit(word, len);
 	const char *name, *comma = "";
 	char clean[128];
-	size_t at;
+	size_t used;
 
 	text__clean(clean, sizeof(clean), word, len);
-	at = (size_t)snprintf(why, size, "%s '%s'; use",
-			      known ? "this report has no column" : "unknown column", clean);
-	for (size_t i = 0; at < size; i++) {
+	used = (size_t)snprintf(why, size, "%s '%s'; use",
+				known ? "this report has no column" : "unknown column", clean);
+	for (size_t i = 0; used < size; i++) {
 		if (!csv && i == NAMES - OTHER_WORDS)
 			break;
 		name = csv ? report_columns_csv[i] : names[i].name;
@@ -118,7 +120,7 @@ static void say_names(char *why, size_t size, bool csv, unsigned groups, const c
 			break;
 		if (!csv && !report_columns__is_of(names[i].column, groups))
 			continue;
-		at += (size_t)snprintf(why + at, size - at, "%s %s", comma, name);
+		used += (size_t)snprintf(why + used, size - used, "%s %s", comma, name);
 		comma = ",";
 	}
 }

@@ -77,29 +77,32 @@ struct other_fields {
 	const char *recording, *device, *stack, *holder; /* holder: as in struct holder */
 };
 
+/* Writes the row's field of this name; a value that is not known or does not apply is empty.
+ * groups: bits 1 << BY_*, the properties that the row has. */
 static void put_value(FILE *out, const char *name, const struct row *r, unsigned groups,
-		      const struct other_fields *o)
+		      const struct other_fields *other)
 {
-	enum row_field f = row_field__of(name);
-	struct row_value v;
+	enum row_field field = row_field__of(name);
+	struct row_value value;
 
-	if (f < ROW_FIELDS) {
-		v = row_field__get(f, r, groups);
-		if (v.applies && v.known && !v.text)
-			fprintf(out, "%" PRIu64, v.number);
+	if (field < ROW_FIELDS) {
+		value = row_field__get(field, r, groups);
+		if (value.applies && value.known && !value.text)
+			fprintf(out, "%" PRIu64, value.number);
 		else
-			csv__put(out, v.applies ? v.text : NULL);
+			csv__put(out, value.applies ? value.text : NULL);
 	} else if (!strcmp(name, "recording")) {
-		csv__put(out, o->recording);
+		csv__put(out, other->recording);
 	} else if (!strcmp(name, "device")) {
-		csv__put(out, o->device);
+		csv__put(out, other->device);
 	} else if (!strcmp(name, "stack")) {
-		csv__put(out, o->stack);
+		csv__put(out, other->stack);
 	} else if (!strcmp(name, "holder")) {
-		csv__put(out, o->holder);
+		csv__put(out, other->holder);
 	}
 }
 
+/* Writes a line of the chosen fields. holder: NULL: none. Returns 0 or -ENOMEM. */
 static int put_row(FILE *out, const struct report_doc *doc, const char *device, const struct row *r,
 		   const char *holder)
 {
@@ -135,46 +138,49 @@ void report_csv__place(FILE *out, const struct row *r)
 }
 
 static void put_segment(FILE *out, const struct report_doc *doc, const char *device,
-			const struct segment *s)
+			const struct segment *segment)
 {
 	char text[48];
 
 	fprintf(out,
 		"0x%" PRIx64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64
 		",%" PRIu64,
-		s->addr, s->size, s->allocated, s->free, s->stuck, s->largest_gap, s->blocks);
+		segment->addr, segment->size, segment->allocated, segment->free, segment->stuck,
+		segment->largest_gap, segment->blocks);
 	report_csv__field(out, doc->name);
 	report_csv__field(out, device);
-	snprintf(text, sizeof(text), "0x%" PRIx64, s->cuda_stream);
-	report_csv__field(out, s->stream_known ? text : NULL);
-	snprintf(text, sizeof(text), "%" PRIu64 ":%" PRIu64, s->pool[0], s->pool[1]);
-	report_csv__field(out, s->pool_known ? text : NULL);
-	report_csv__field(out, words__segment_kind(s));
-	report_csv__field(out, s->expandable ? "true" : "false");
-	report_csv__field(out, s->foreign ? "true" : "false");
-	snprintf(text, sizeof(text), "%.9f", (double)s->time / 1e9);
-	report_csv__field(out, s->seen ? text : NULL);
-	report_csv__place(out, &s->taken);
-	report_csv__place(out, s->npins ? &s->pins[0] : NULL);
-	snprintf(text, sizeof(text), "%" PRIu64, s->npins ? s->pins[0].bytes : 0);
+	snprintf(text, sizeof(text), "0x%" PRIx64, segment->cuda_stream);
+	report_csv__field(out, segment->stream_known ? text : NULL);
+	snprintf(text, sizeof(text), "%" PRIu64 ":%" PRIu64, segment->pool[0], segment->pool[1]);
+	report_csv__field(out, segment->pool_known ? text : NULL);
+	report_csv__field(out, words__segment_kind(segment));
+	report_csv__field(out, segment->expandable ? "true" : "false");
+	report_csv__field(out, segment->foreign ? "true" : "false");
+	snprintf(text, sizeof(text), "%.9f", (double)segment->time / 1e9);
+	report_csv__field(out, segment->seen ? text : NULL);
+	report_csv__place(out, &segment->taken);
+	report_csv__place(out, segment->npins ? &segment->pins[0] : NULL);
+	snprintf(text, sizeof(text), "%" PRIu64, segment->npins ? segment->pins[0].bytes : 0);
 	report_csv__field(out, text);
-	snprintf(text, sizeof(text), "%" PRIu64, s->npins + s->more_pins);
+	snprintf(text, sizeof(text), "%" PRIu64, segment->npins + segment->more_pins);
 	report_csv__field(out, text);
 	fputs("\r\n", out);
 }
 
+/* Writes the rows of --by segment; none for the CPU. Returns 0 or -ENOMEM. */
 static int put_segments(FILE *out, const struct report_doc *doc)
 {
-	struct model_segments s;
+	struct model_segments segments;
 	struct model_device d;
-	int err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->which_line, &s);
+	int err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->which_line,
+				  &segments);
 
 	if (err)
 		return err == -EINVAL ? 0 : err; /* the CPU has no segments */
 	model__device(doc->model, doc->device, &d);
-	for (size_t i = 0; i < s.n && (!doc->top || i < doc->top); i++)
-		put_segment(out, doc, d.name, &s.all[i]);
-	model__free_segments(&s);
+	for (size_t i = 0; i < segments.n && (!doc->top || i < doc->top); i++)
+		put_segment(out, doc, d.name, &segments.all[i]);
+	model__free_segments(&segments);
 	return 0;
 }
 

@@ -59,7 +59,8 @@ static const char *blame_name(enum blame_kind k)
 	return names[k];
 }
 
-/* Adds a row if it is one of the BLAME_ROWS largest. words: takes copies of its texts. */
+/* Adds a row if it is one of the BLAME_ROWS largest. words: takes copies of its texts. Returns 0 or
+ * -ENOMEM. */
 static int add_row(struct blame *b, const struct row *r, struct strings *words)
 {
 	size_t i = b->n < BLAME_ROWS ? b->n : BLAME_ROWS - 1;
@@ -78,6 +79,8 @@ static int add_row(struct blame *b, const struct row *r, struct strings *words)
 
 /* ---- the largest lines ---- */
 
+/* Adds the largest lines at the moment that m has marked; none for a device without rows. Returns 0
+ * or -ENOMEM. */
 static int add_largest(struct blame *b, const struct model *m, size_t device,
 		       enum frame_choice which_line, struct strings *words)
 {
@@ -145,40 +148,43 @@ static int find_largest(struct blame *b, const struct analysis *a, size_t device
 	return add_largest_at(b, a, d.name, which_line, words);
 }
 
+/* Notes the size, line, phase and time of the first request that was refused. */
 static void say_oom(struct blame *b, const struct analysis *a, size_t device,
 		    enum frame_choice which_line)
 {
 	char where[REPORT_TEXT], size[24], time[24], path[512];
 	struct row_frame line;
-	struct model_oom o;
+	struct model_oom oom;
 
-	if (!model__oom(a->model, device, 0, &o))
+	if (!model__oom(a->model, device, 0, &oom))
 		return;
 	snprintf(where, sizeof(where), "unknown code");
-	if (model__stack_line(a->model, o.stack, which_line, &line))
+	if (model__stack_line(a->model, oom.stack, which_line, &line))
 		snprintf(where, sizeof(where), "%s:%u",
 			 text__clean(path, sizeof(path), line.file, strlen(line.file)), line.line);
 	snprintf(b->note, sizeof(b->note), "the first request was %s at %.160s (%s, at %s)",
-		 text__bytes(size, sizeof(size), o.size), where, words__phase(o.phase),
-		 text__time(time, sizeof(time), o.time));
+		 text__bytes(size, sizeof(size), oom.size), where, words__phase(oom.phase),
+		 text__time(time, sizeof(time), oom.time));
 }
 
 /* ---- lines that grew ---- */
 
+/* Adds the lines that grow from step to step, with the bytes that each has grown by. Returns 0 or
+ * -ENOMEM. */
 static int blame_growth(const struct growth *g, struct strings *words, struct blame *ret)
 {
 	int err = 0;
 
 	ret->kind = BLAME_GREW;
 	for (size_t i = 0; i < g->n && !err; i++) {
-		const struct growth_line *l = &g->lines[i];
-		struct row r = l->row;
+		const struct trend *trend = &g->lines[i].trend;
+		struct row grown = g->lines[i].row;
 
-		/* A line that rose and fell again leaves nothing. */
-		r.bytes = l->trend.last > l->trend.first ? l->trend.last - l->trend.first : 0;
-		if (l->trend.verdict == TREND_FLAT || l->trend.verdict == TREND_RELEASED)
+		if (trend->verdict == TREND_FLAT || trend->verdict == TREND_RELEASED)
 			continue;
-		err = add_row(ret, &r, words);
+		/* A line that rose and fell again leaves nothing: add_row() ignores 0 bytes. */
+		grown.bytes = trend->last > trend->first ? trend->last - trend->first : 0;
+		err = add_row(ret, &grown, words);
 	}
 	if (!err && !ret->n)
 		snprintf(ret->note, sizeof(ret->note),
@@ -195,25 +201,25 @@ struct between {
 /* Callback for analysis__run(): makes the model keep its rows at both moments. */
 static int note_moments(void *ctx, const struct event *e)
 {
-	struct between *b = ctx;
+	struct between *moments = ctx;
 
-	if (b->seen == b->from)
-		model__note(b->m, ROWS_AT_BASE, e->time);
-	if (b->seen == b->to)
-		model__note(b->m, ROWS_AT_STEP, e->time);
-	b->seen++;
+	if (moments->seen == moments->from)
+		model__note(moments->m, ROWS_AT_BASE, e->time);
+	if (moments->seen == moments->to)
+		model__note(moments->m, ROWS_AT_STEP, e->time);
+	moments->seen++;
 	return 0;
 }
 
 static int cmp_line(const void *x, const void *y)
 {
 	const struct row *a = x, *b = y;
-	int c = (int)a->before_attach - (int)b->before_attach;
+	int order = (int)a->before_attach - (int)b->before_attach;
 
-	c = c ? c : row_set__compare(a->file, b->file);
-	c = c ? c : (a->line > b->line) - (a->line < b->line);
-	c = c ? c : row_set__compare(a->func, b->func);
-	return c ? c : row_set__compare(a->source, b->source);
+	order = order ? order : row_set__compare(a->file, b->file);
+	order = order ? order : (a->line > b->line) - (a->line < b->line);
+	order = order ? order : row_set__compare(a->func, b->func);
+	return order ? order : row_set__compare(a->source, b->source);
 }
 
 /* Gets the rows of a moment by line, in the order of cmp_line(). */
@@ -230,24 +236,25 @@ static int take_lines(const struct model *m, size_t device, enum row_when when,
 	return err;
 }
 
-/* Adds each line's growth between the two moments. */
+/* Adds each line's growth between the two moments, with both lists in the order of cmp_line(). */
 static int add_grown(struct blame *b, const struct model *m, size_t device,
 		     enum frame_choice which_line, struct strings *words)
 {
 	struct row *first = NULL, *last = NULL;
-	size_t nfirst = 0, nlast = 0, k = 0;
+	size_t nfirst = 0, nlast = 0, i_first = 0;
 	int err = take_lines(m, device, ROWS_AT_BASE, which_line, &first, &nfirst);
 
 	if (!err)
 		err = take_lines(m, device, ROWS_AT_STEP, which_line, &last, &nlast);
 	for (size_t i = 0; i < nlast && !err; i++) {
-		struct row r = last[i];
+		struct row grown = last[i];
 
-		while (k < nfirst && cmp_line(&first[k], &r) < 0)
-			k++;
-		if (k < nfirst && !cmp_line(&first[k], &r))
-			r.bytes -= first[k].bytes < r.bytes ? first[k].bytes : r.bytes;
-		err = add_row(b, &r, words);
+		while (i_first < nfirst && cmp_line(&first[i_first], &grown) < 0)
+			i_first++;
+		if (i_first < nfirst && !cmp_line(&first[i_first], &grown))
+			grown.bytes -= first[i_first].bytes < grown.bytes ? first[i_first].bytes
+									  : grown.bytes;
+		err = add_row(b, &grown, words);
 	}
 	free(first);
 	free(last);
@@ -316,68 +323,73 @@ static bool is_same(const struct row *a, const struct row *b)
 static int find_holders(struct blame *b, const struct model *m, size_t device,
 			enum frame_choice which_line, struct strings *words)
 {
-	struct model_segments s;
-	int err = model__segments(m, device, ROWS_AT_MARK, which_line, &s);
+	struct model_segments segments;
+	int err = model__segments(m, device, ROWS_AT_MARK, which_line, &segments);
 
 	if (err)
 		return err == -ENOMEM ? err : 0;
 	b->kind = BLAME_HOLDS_BACK;
-	for (size_t i = 0; i < s.n && !err; i++) {
-		struct row r, *same = NULL;
+	for (size_t i = 0; i < segments.n && !err; i++) {
+		struct row held, *same = NULL;
 
-		if (!s.all[i].stuck || !s.all[i].npins)
+		if (!segments.all[i].stuck || !segments.all[i].npins)
 			continue;
-		r = s.all[i].pins[0];
-		r.bytes = s.all[i].stuck;
-		r.count = 1;
+		held = segments.all[i].pins[0];
+		held.bytes = segments.all[i].stuck;
+		held.count = 1;
 		for (size_t k = 0; k < b->n; k++)
-			if (is_same(&b->rows[k], &r))
+			if (is_same(&b->rows[k], &held))
 				same = &b->rows[k];
 		if (same) {
-			same->bytes += r.bytes;
+			same->bytes += held.bytes;
 			same->count++;
 		} else {
-			err = add_row(b, &r, words);
+			err = add_row(b, &held, words);
 		}
 	}
 	if (!err)
 		qsort(b->rows, b->n, sizeof(*b->rows), row__compare);
-	model__free_segments(&s);
+	model__free_segments(&segments);
 	return err;
 }
 
+/* Adds the lines of memory that other code than the allocator took from CUDA, and notes what the
+ * driver counts beyond that. */
 static int find_others(struct blame *b, const struct model *m, size_t device,
 		       enum frame_choice which_line, struct strings *words)
 {
-	struct model_segments s;
-	int err = model__segments(m, device, ROWS_AT_MARK, which_line, &s);
+	struct model_segments segments;
+	int err = model__segments(m, device, ROWS_AT_MARK, which_line, &segments);
 
 	if (err)
 		return err == -ENOMEM ? err : 0;
 	b->kind = BLAME_OTHERS;
-	for (size_t i = 0; i < s.nothers && !err; i++)
-		err = add_row(b, &s.others[i].row, words);
-	if (!err && s.used_known && s.used > s.used_below + s.used_others) {
+	for (size_t i = 0; i < segments.nothers && !err; i++)
+		err = add_row(b, &segments.others[i].row, words);
+	if (!err && segments.used_known &&
+	    segments.used > segments.used_below + segments.used_others) {
 		char size[24];
 
 		snprintf(b->note, sizeof(b->note),
 			 "the driver counts %s more for the process: CUDA's own memory, or memory "
 			 "from %s",
-			 text__bytes(size, sizeof(size), s.used - s.used_below - s.used_others),
+			 text__bytes(size, sizeof(size),
+				     segments.used - segments.used_below - segments.used_others),
 			 words__before(model__is_snapshot(m)));
 	}
-	model__free_segments(&s);
+	model__free_segments(&segments);
 	return err;
 }
 
+/* Notes how many events were lost. */
 static void say_lost(struct blame *b, const struct analysis *a)
 {
-	char n[32];
+	char count[32];
 
 	snprintf(b->note, sizeof(b->note),
 		 "%s lost: peaks and lines lack them. If the buffer was full, a larger --ring-size "
 		 "helps",
-		 text__counted(n, sizeof(n), words__lost(a->model, a->facts), "event"));
+		 text__counted(count, sizeof(count), words__lost(a->model, a->facts), "event"));
 }
 
 /*
@@ -493,13 +505,15 @@ void report_fail__free(struct report_fail *f)
 	free(f);
 }
 
-/* Sets *why to the reason why a condition is refused. Returns -EINVAL or -ENOMEM. */
-static int refuse(const char *text, const char *what, const char *why_not, char **why)
+/* Refuses the condition `text`, since recordings lack its figure. Sets *why to the reason, for
+ * free(). Returns -EINVAL or -ENOMEM. */
+static int refuse(const char *text, const char *figure, char **why)
 {
-	char all[1600], clean[2048];
+	char reason[1600], clean[2048];
 
-	snprintf(all, sizeof(all), "'%s': %s %s", text, what, why_not);
-	*why = strdup(text__clean(clean, sizeof(clean), all, strlen(all)));
+	snprintf(reason, sizeof(reason),
+		 "'%s': %s is not in recordings; use it with `memtrace-bpf watch`", text, figure);
+	*why = strdup(text__clean(clean, sizeof(clean), reason, strlen(reason)));
 	return *why ? -EINVAL : -ENOMEM;
 }
 
@@ -519,16 +533,14 @@ int report_fail__add(struct report_fail *f, const char *text, char **why)
 	struct cond *c;
 	int err = cond__parse(text, &c, why);
 
-	for (size_t i = 0; !err && i < sizeof(not_recorded) / sizeof(*not_recorded); i++) {
-		if (!cond__needs(c, not_recorded[i]))
-			continue;
-		err = refuse(text, cond__figure_name(not_recorded[i]),
-			     "is not in recordings; use it with `memtrace-bpf watch`", why);
-		cond__free(c);
-		return err;
-	}
 	if (err)
 		return err;
+	for (size_t i = 0; i < sizeof(not_recorded) / sizeof(*not_recorded); i++) {
+		if (!cond__needs(c, not_recorded[i]))
+			continue;
+		cond__free(c);
+		return refuse(text, cond__figure_name(not_recorded[i]), why);
+	}
 	err = array__grow(&f->conds, &f->room, f->n + 1, sizeof(*f->conds));
 	if (err) {
 		cond__free(c);
@@ -547,6 +559,7 @@ size_t report_fail__count(const struct report_fail *f)
 
 /* ---- during the run ---- */
 
+/* Makes the conditions about growth forget all values so far. */
 static void forget_series(struct report_fail *f)
 {
 	for (size_t i = 0; i < f->n; i++)
@@ -566,24 +579,24 @@ int report_fail__begin(struct report_fail *f, struct analysis *a)
 /* Feeds the conditions with the figures after the last event. */
 static int feed_conds(struct report_fail *f)
 {
-	struct cond_values v = { .time = f->time, .has_steps = true, .series = f->number };
+	struct cond_values values = { .time = f->time, .has_steps = true, .series = f->number };
 	struct model_now now;
 
 	if (f->number >= COND_SERIES || !model__now(f->model, f->number, &now))
 		return 0;
-	v.step = model__steps(f->model);
-	v.seq = now.seq;
-	if (!f->warm && v.step >= WARM_UP) {
+	values.step = model__steps(f->model);
+	values.seq = now.seq;
+	if (!f->warm && values.step >= WARM_UP) {
 		forget_series(f);
 		f->warm = true;
 	}
 	/* Memory found to be from before attach is no growth. It is subtracted, and the figure
 	 * may be below 0. */
-	v.v[COND_ALLOCATED] = (struct cond_value){ .known = true,
-						   .value = now.allocated - now.late };
-	v.v[COND_RESERVED] = (struct cond_value){ .known = true, .value = now.reserved };
+	values.v[COND_ALLOCATED] = (struct cond_value){ .known = true,
+							.value = now.allocated - now.late };
+	values.v[COND_RESERVED] = (struct cond_value){ .known = true, .value = now.reserved };
 	for (size_t i = 0; i < f->n; i++) {
-		int err = cond__feed(f->conds[i], &v);
+		int err = cond__feed(f->conds[i], &values);
 
 		if (err)
 			return err;
@@ -625,86 +638,102 @@ struct judged {
 	struct cond_values high, low;
 };
 
-/* Sets a figure and its bounds. `of`: the value that 100 % is. is: how exact the value is; memory
- * since attach counts as exact, since conditions are about it if the rest is unknown. */
-static void put_value(struct judged *x, enum cond_figure i, bool known, uint64_t value, uint64_t of,
-		      enum figure is, const char *why)
+/* Sets both bounds of a figure. whole: the value that 100 % is. Memory since attach counts as
+ * exact, since conditions are about it if the rest is unknown. why: the reason if it is not known.
+ */
+static void put_value(struct judged *judged, enum cond_figure figure, bool known, uint64_t value,
+		      uint64_t whole, enum figure exactness, const char *why)
 {
-	x->low.v[i] = (struct cond_value){ known, is == FIGURE_NOT_EXACT ? 0 : value, of };
-	x->high.v[i] = (struct cond_value){ known, is <= FIGURE_SINCE_ATTACH ? value : UINT64_MAX,
-					    of };
-	x->low.why[i] = x->high.why[i] = why;
+	uint64_t low = exactness == FIGURE_NOT_EXACT ? 0 : value;
+	uint64_t high = exactness <= FIGURE_SINCE_ATTACH ? value : UINT64_MAX;
+
+	judged->low.v[figure] = (struct cond_value){ known, low, whole };
+	judged->high.v[figure] = (struct cond_value){ known, high, whole };
+	judged->low.why[figure] = judged->high.why[figure] = why;
 }
 
 /* Sets the figures of the device's allocator. */
-static void put_device(struct judged *x)
+static void put_device(struct judged *judged)
 {
-	const struct model_device *d = &x->d;
-	uint64_t all = words__device_total(x->a->facts, d), unused = 0;
-	bool cuda = !device__on_host(d->device), reserved = d->has_totals && d->marked;
-	const char *why = cuda ? "the allocator has no totals"
-			       : "the CPU allocator reserves no memory";
-	const char *moment = d->marked ? "" : "the recording does not reach the chosen moment";
+	const struct model_device *d = &judged->d;
+	uint64_t total = words__device_total(judged->a->facts, d);
+	uint64_t unused = d->mark_reserved > d->mark_allocated
+				  ? d->mark_reserved - d->mark_allocated
+				  : 0;
+	bool cuda = !device__on_host(d->device), reserved_known = d->has_totals && d->marked;
+	const char *no_totals = cuda ? "the allocator has no totals"
+				     : "the CPU allocator reserves no memory";
+	const char *no_moment = d->marked ? "" : "the recording does not reach the chosen moment";
+	const char *no_reserved = d->has_totals ? no_moment : no_totals;
 
-	unused = d->mark_reserved > d->mark_allocated ? d->mark_reserved - d->mark_allocated : 0;
-	put_value(x, COND_ALLOCATED, d->marked, d->mark_allocated, all, d->mark_is, moment);
-	put_value(x, COND_PEAK, true, d->peak_allocated, all, d->peak_is, "");
-	put_value(x, COND_RESERVED, reserved, d->mark_reserved, all, d->mark_is,
-		  d->has_totals ? moment : why);
-	put_value(x, COND_UNUSED, reserved, unused, all, d->mark_is, d->has_totals ? moment : why);
-	put_value(x, COND_PEAK_RESERVED, d->has_totals, d->peak_reserved, all, d->peak_is, why);
-	put_value(x, COND_FRAGMENTATION, reserved, unused, d->mark_reserved, FIGURE_EXACT,
-		  d->has_totals ? moment : why);
-	if (reserved && !d->mark_reserved)
-		x->low.v[COND_FRAGMENTATION].whole = x->high.v[COND_FRAGMENTATION].whole = 1;
-	put_value(x, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT,
+	put_value(judged, COND_ALLOCATED, d->marked, d->mark_allocated, total, d->mark_is,
+		  no_moment);
+	put_value(judged, COND_PEAK, true, d->peak_allocated, total, d->peak_is, "");
+	put_value(judged, COND_RESERVED, reserved_known, d->mark_reserved, total, d->mark_is,
+		  no_reserved);
+	put_value(judged, COND_UNUSED, reserved_known, unused, total, d->mark_is, no_reserved);
+	put_value(judged, COND_PEAK_RESERVED, d->has_totals, d->peak_reserved, total, d->peak_is,
+		  no_totals);
+	put_value(judged, COND_FRAGMENTATION, reserved_known, unused, d->mark_reserved,
+		  FIGURE_EXACT, no_reserved);
+	if (reserved_known && !d->mark_reserved) /* 0 of 1 byte is 0 %; 0 of 0 would be unknown */
+		judged->low.v[COND_FRAGMENTATION].whole = judged->high.v[COND_FRAGMENTATION]
+								  .whole = 1;
+	put_value(judged, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT,
 		  "the CPU allocator does not report out-of-memory errors");
 }
 
-/* Sets the driver's figures. */
-static void put_below(struct judged *x)
+/* Sets the driver's figures for the process: all its use, and the use by other code than the
+ * allocator. */
+static void put_below(struct judged *judged)
 {
 	const char *why = "the recording has no driver figure";
-	uint64_t all = words__device_total(x->a->facts, &x->d);
-	struct model_segments s;
-	bool known = !model__segments(x->a->model, x->device, ROWS_AT_MARK, x->which_line, &s);
+	uint64_t total = words__device_total(judged->a->facts, &judged->d);
+	struct model_segments segments;
+	bool known = !model__segments(judged->a->model, judged->device, ROWS_AT_MARK,
+				      judged->which_line, &segments);
 
 	if (known) {
-		uint64_t other = s.used > s.used_below ? s.used - s.used_below : 0;
+		uint64_t other = segments.used > segments.used_below
+					 ? segments.used - segments.used_below
+					 : 0;
 
-		put_value(x, COND_USED, s.used_known, s.used, all, FIGURE_EXACT, why);
-		put_value(x, COND_OTHER, s.used_known, other, all, FIGURE_EXACT, why);
-		model__free_segments(&s);
+		put_value(judged, COND_USED, segments.used_known, segments.used, total,
+			  FIGURE_EXACT, why);
+		put_value(judged, COND_OTHER, segments.used_known, other, total, FIGURE_EXACT, why);
+		model__free_segments(&segments);
 		return;
 	}
-	put_value(x, COND_USED, false, 0, 0, FIGURE_EXACT, why);
-	put_value(x, COND_OTHER, false, 0, 0, FIGURE_EXACT, why);
+	put_value(judged, COND_USED, false, 0, 0, FIGURE_EXACT, why);
+	put_value(judged, COND_OTHER, false, 0, 0, FIGURE_EXACT, why);
 }
 
+/* Subtracts from *value, down to 0. */
 static void lower(uint64_t *value, uint64_t by)
 {
 	*value -= *value < by ? *value : by;
 }
 
 /* Sets the figures of the whole recording. */
-static void put_whole(struct judged *x)
+static void put_whole(struct judged *judged)
 {
 	static const char unread[] = "the recording has no reading of host memory";
-	const struct model *m = x->a->model;
+	const struct model *m = judged->a->model;
 	const struct model_host *host = model__host(m);
 	uint64_t time = model__step_time(m);
 
-	put_value(x, COND_STEP_TIME, time, time, 0, FIGURE_EXACT, "no whole step was recorded");
-	put_value(x, COND_LOST, true, words__lost(m, x->a->facts), 0, FIGURE_EXACT, "");
-	host_figures__put(&x->low, host ? &host->at_moment.sheet : NULL, 0, unread);
-	host_figures__put(&x->high, host ? &host->at_moment.sheet : NULL, 0, unread);
+	put_value(judged, COND_STEP_TIME, time, time, 0, FIGURE_EXACT,
+		  "no whole step was recorded");
+	put_value(judged, COND_LOST, true, words__lost(m, judged->a->facts), 0, FIGURE_EXACT, "");
+	host_figures__put(&judged->low, host ? &host->at_moment.sheet : NULL, 0, unread);
+	host_figures__put(&judged->high, host ? &host->at_moment.sheet : NULL, 0, unread);
 	/* Memory of an allocator that was not read may be free. */
 	if (host)
-		lower(&x->low.v[COND_HOST_LIVE].value,
+		lower(&judged->low.v[COND_HOST_LIVE].value,
 		      host->at_moment.sheet.part[HOST_UNKNOWN].bytes);
-	x->low.has_steps = x->high.has_steps = model__steps(m) > 0;
-	x->low.series = x->high.series = model__number(m, x->device);
-	x->low.judge_largest = x->high.judge_largest = true;
+	judged->low.has_steps = judged->high.has_steps = model__steps(m) > 0;
+	judged->low.series = judged->high.series = model__number(m, judged->device);
+	judged->low.judge_largest = judged->high.judge_largest = true;
 }
 
 /* After lost events, only the allocator's own totals are right again. */
@@ -713,17 +742,19 @@ static bool growth_is_known(const struct judged *x)
 	return x->d.has_totals || x->d.allocated_is <= FIGURE_SINCE_ATTACH;
 }
 
-static void put_growth(struct report_fail *f, struct judged *x)
+/* Sets the number of leaks, and makes growth unknown where the recording cannot tell it. */
+static void put_growth(struct report_fail *f, struct judged *judged)
 {
 	if (!f->feed && !f->leaks)
 		return;
-	x->grown = !growth__judge(x->a->model, x->device, GROWTH_SUMMARY_LEAST, &x->g);
-	put_value(x, COND_LEAKS, x->grown && x->g.values >= TREND_MIN,
-		  x->grown ? growth__count(&x->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT,
+	judged->grown = !growth__judge(judged->a->model, judged->device, GROWTH_SUMMARY_LEAST,
+				       &judged->g);
+	put_value(judged, COND_LEAKS, judged->grown && judged->g.values >= TREND_MIN,
+		  judged->grown ? growth__count(&judged->g, TREND_MEDIUM) : 0, 0, FIGURE_EXACT,
 		  f->too_few_steps);
-	if (growth_is_known(x))
+	if (growth_is_known(judged))
 		return;
-	put_value(x, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT,
+	put_value(judged, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT,
 		  "events were lost, and without the allocator's totals later figures are unknown");
 }
 
@@ -740,15 +771,16 @@ static void say_at_least(struct cond_result *r)
 	r->verdict = COND_UNKNOWN;
 }
 
-/* Judges a condition with the lower and the upper bounds. If the verdicts differ, it is unknown. */
-static int judge_cond(struct cond *c, struct judged *x, struct cond_result *ret)
+/* Judges a condition with the lower and the upper bounds. If the verdicts differ, it is unknown.
+ * Returns 0 or -ENOMEM. */
+static int judge_cond(struct cond *c, const struct judged *judged, struct cond_result *ret)
 {
 	struct cond_result high;
-	int err = cond__eval(c, &x->low, ret);
+	int err = cond__eval(c, &judged->low, ret);
 
 	if (err)
 		return err;
-	err = cond__eval(c, &x->high, &high);
+	err = cond__eval(c, &judged->high, &high);
 	if (err)
 		return err;
 	if (ret->verdict != high.verdict)
@@ -762,19 +794,19 @@ static struct failing *add_failing(struct report_fail *f, const struct analysis 
 				   const struct judged *x)
 {
 	const char *cwd = facts__get(a->facts, "cwd");
-	struct failing *r;
+	struct failing *entry;
 
 	if (array__grow(&f->failing, &f->failing_room, f->nfailing + 1, sizeof(*f->failing)))
 		return NULL;
-	r = &f->failing[f->nfailing];
-	*r = (struct failing){ .recording = strdup(a->name) };
+	entry = &f->failing[f->nfailing];
+	*entry = (struct failing){ .recording = strdup(a->name) };
 	if (x)
-		r->device = strdup(x->d.name);
+		entry->device = strdup(x->d.name);
 	if (cwd)
-		r->cwd = strdup(cwd);
-	r->has_rank = facts__number(a->facts, "rank", &r->rank);
+		entry->cwd = strdup(cwd);
+	entry->has_rank = facts__number(a->facts, "rank", &entry->rank);
 	f->nfailing++;
-	return r->recording && (r->device || !x) ? r : NULL;
+	return entry->recording && (entry->device || !x) ? entry : NULL;
 }
 
 /* Returns whether the condition needs no figure of a device. */
@@ -787,31 +819,34 @@ static bool is_of_all(const struct cond *c)
 	return true;
 }
 
-static int judge_device(struct report_fail *f, struct judged *x, bool first)
+/* Judges the conditions for a device; those of the whole recording only for the first one. Returns
+ * 0 or -ENOMEM. */
+static int judge_device(struct report_fail *f, struct judged *judged, bool first)
 {
 	int err = 0;
 
-	model__device(x->a->model, x->device, &x->d);
-	put_device(x);
-	put_below(x);
-	put_whole(x);
-	put_growth(f, x);
+	model__device(judged->a->model, judged->device, &judged->d);
+	put_device(judged);
+	put_below(judged);
+	put_whole(judged);
+	put_growth(f, judged);
 	for (size_t i = 0; i < f->n && !err; i++) {
 		struct failing *r;
 
 		if (is_of_all(f->conds[i]) && !first)
 			continue;
-		r = add_failing(f, x->a, is_of_all(f->conds[i]) ? NULL : x);
+		r = add_failing(f, judged->a, is_of_all(f->conds[i]) ? NULL : judged);
 		if (!r)
 			return -ENOMEM;
 		r->condition = cond__text(f->conds[i]);
-		err = judge_cond(f->conds[i], x, &r->result);
+		err = judge_cond(f->conds[i], judged, &r->result);
 		if (!err && r->result.verdict == COND_HOLDS)
-			err = find_blame(x->a, x->device, &r->result, x->at, x->which_line,
-					 x->grown ? &x->g : NULL, f->words, &r->blame);
+			err = find_blame(judged->a, judged->device, &r->result, judged->at,
+					 judged->which_line, judged->grown ? &judged->g : NULL,
+					 f->words, &r->blame);
 	}
-	if (x->grown)
-		growth__free(&x->g);
+	if (judged->grown)
+		growth__free(&judged->g);
 	return err;
 }
 
@@ -860,6 +895,7 @@ int report_fail__judge(struct report_fail *f, struct analysis *a, int device,
 
 #define COLUMNS 100 /* columns of a location */
 
+/* Writes a value in its unit; share: the value if the unit is a share. */
 static void put_amount(struct json *j, const char *key, enum cond_unit unit, uint64_t value,
 		       double share)
 {
@@ -871,6 +907,7 @@ static void put_amount(struct json *j, const char *key, enum cond_unit unit, uin
 		json__uint(j, key, value);
 }
 
+/* Writes the lines behind a figure. */
 static void put_blame(struct json *j, const struct blame *b)
 {
 	if (b->kind == BLAME_LARGEST)
@@ -941,6 +978,7 @@ static void say_where(const struct failing *r, char *buf, size_t size)
 		 text__clean(name, sizeof(name), r->recording, strlen(r->recording)));
 }
 
+/* Prints the lines behind a figure. */
 static void say_blame(const struct failing *r)
 {
 	static const char *const titles[] = {
@@ -978,6 +1016,8 @@ static void say_blame(const struct failing *r)
 	}
 }
 
+/* Logs a result that is not "no". others: another recording was judged, so an empty one is no
+ * failure. Returns the exit code. */
 static int say_failing(const struct failing *r, bool others)
 {
 	const struct cond_result *c = &r->result;

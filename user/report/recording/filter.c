@@ -91,20 +91,22 @@ static __attribute__((format(printf, 2, 3))) int complain(struct filter *f, cons
 
 /* ---- parsing ---- */
 
+/* Splits ">=1.5G" into comparison and bytes; without a comparison it is "=". Returns 0 or -EINVAL.
+ */
 static int parse_size(struct filter *f, struct value *v)
 {
-	char *p = v->text;
-	size_t n = strspn(p, "<>=");
+	size_t op_len = strspn(v->text, "<>=");
+	const char *number = v->text + op_len;
 
-	if (n > 2 || (n == 2 && p[1] != '='))
+	if (op_len > 2 || (op_len == 2 && v->text[1] != '='))
 		return complain(
 			f, "size:%s: give a comparison (> >= < <= =) and a size, such as block:>1M",
-			p);
-	memcpy(v->op, p, n);
-	if (!n)
+			v->text);
+	memcpy(v->op, v->text, op_len);
+	if (!op_len)
 		strcpy(v->op, "=");
-	if (text__parse_size(p + n, &v->bytes))
-		return complain(f, "size:%s: '%s' is not a size; try 64K or 1.5G", v->text, p + n);
+	if (text__parse_size(number, &v->bytes))
+		return complain(f, "size:%s: '%s' is not a size; try 64K or 1.5G", v->text, number);
 	return 0;
 }
 
@@ -112,28 +114,29 @@ static int parse_size(struct filter *f, struct value *v)
 static void parse_line(struct value *v)
 {
 	char *colon = strrchr(v->text, ':'), *end;
-	unsigned long n;
+	unsigned long number;
 
 	if (!colon || colon[1] < '0' || colon[1] > '9')
 		return;
-	n = strtoul(colon + 1, &end, 10);
-	if (*end || !n || n > UINT32_MAX)
+	number = strtoul(colon + 1, &end, 10);
+	if (*end || !number || number > UINT32_MAX)
 		return;
-	v->line = (uint32_t)n;
+	v->line = (uint32_t)number;
 	*colon = '\0';
 }
 
-/* Checks that a value is one of n names. parse: returns the name for a synonym, such as the words
- * that texts show, otherwise NULL; it may be NULL itself. */
+/* Checks that a value is one of n names. key: for the message. shown(i): name i as people see it.
+ * parse: NULL, or replaces the value by the name that it returns for a synonym (NULL: none).
+ * Returns 0 or -EINVAL. */
 static int parse_choice(struct filter *f, struct value *v, const char *key,
 			const char *(*shown)(int), int n, const char *(*parse)(const char *))
 {
-	const char *meant = parse ? parse(v->text) : NULL;
-	char all[320] = "";
+	const char *name = parse ? parse(v->text) : NULL;
+	char choices[320] = "";
 	size_t len = 0;
 
-	if (meant) {
-		v->text = (char *)(uintptr_t)meant; /* only read */
+	if (name) {
+		v->text = (char *)(uintptr_t)name; /* only read */
 		return 0;
 	}
 	for (int i = 0; i < n; i++) {
@@ -141,10 +144,10 @@ static int parse_choice(struct filter *f, struct value *v, const char *key,
 
 		if (!strcmp(v->text, shown(i)))
 			return 0;
-		len += snprintf(all + len, sizeof(all) - len, "%s%s%s%s", i ? ", " : "", quote,
-				shown(i), quote);
+		len += snprintf(choices + len, sizeof(choices) - len, "%s%s%s%s", i ? ", " : "",
+				quote, shown(i), quote);
 	}
-	return complain(f, "%s:%s is none of %s", key, v->text, all);
+	return complain(f, "%s:%s is none of %s", key, v->text, choices);
 }
 
 static const char *role_at(int i)
@@ -157,14 +160,17 @@ static const char *phase_at(int i)
 	return words__phase(i);
 }
 
+#define SOURCES 6
+
 static const char *source_at(int i)
 {
-	static const char *const names[] = { "frame",  "autograd", "census",
-					     "native", "untraced", "hidden" };
+	static const char *const names[SOURCES] = { "frame",  "autograd", "census",
+						    "native", "untraced", "hidden" };
 
 	return names[i];
 }
 
+/* Adds a value of a term with this key. Returns 0 or -EINVAL. */
 static int parse_value(struct filter *f, enum key key, char *text)
 {
 	struct value *v = &f->values[f->nvalues];
@@ -181,7 +187,7 @@ static int parse_value(struct filter *f, enum key key, char *text)
 	case KEY_PHASE:
 		return parse_choice(f, v, "phase", phase_at, PHASE_NR, words__parse_phase);
 	case KEY_SOURCE:
-		return parse_choice(f, v, "source", source_at, 6, NULL);
+		return parse_choice(f, v, "source", source_at, SOURCES, NULL);
 	case KEY_LINE:
 		parse_line(v);
 		break;
@@ -192,7 +198,7 @@ static int parse_value(struct filter *f, enum key key, char *text)
 }
 
 /* Takes the value at *p, up to "|" or a space, removes its quotes in place, and advances *p. *more:
- * true if another value follows. */
+ * true if another value follows. Returns 0 or -EINVAL. */
 static int take_value(struct filter *f, char **p, char **ret, bool *more)
 {
 	char *in = *p, *out = *p;
@@ -219,7 +225,7 @@ static int take_value(struct filter *f, char **p, char **ret, bool *more)
 }
 
 /* Takes the key before a colon and advances *p. Text that cannot be a field, as in model.py:36, is
- * left: it is part of a value for KEY_ANY. */
+ * left: it is part of a value for KEY_ANY. Returns 0 or -EINVAL. */
 static int take_key(struct filter *f, char **p, enum key *ret)
 {
 	size_t len = strspn(*p, "abcdefghijklmnopqrstuvwxyz_");
@@ -239,24 +245,25 @@ static int take_key(struct filter *f, char **p, enum key *ret)
 			(int)len, *p);
 }
 
+/* Takes a term with its values and advances *p. Returns 0 or -EINVAL. */
 static int take_term(struct filter *f, char **p)
 {
-	struct term *t = &f->terms[f->nterms];
+	struct term *term = &f->terms[f->nterms];
 	bool more = true;
 	char *text;
 	int err;
 
 	if (f->nterms == MOST_VALUES)
 		return complain(f, "more than %d terms", MOST_VALUES);
-	*t = (struct term){ .negated = **p == '-' || **p == '!', .first = f->nvalues };
-	*p += t->negated;
-	err = take_key(f, p, &t->key);
+	*term = (struct term){ .negated = **p == '-' || **p == '!', .first = f->nvalues };
+	*p += term->negated;
+	err = take_key(f, p, &term->key);
 	while (!err && more) {
 		err = take_value(f, p, &text, &more);
 		if (!err)
-			err = parse_value(f, t->key, text);
+			err = parse_value(f, term->key, text);
 	}
-	t->n = f->nvalues - t->first;
+	term->n = f->nvalues - term->first;
 	f->nterms++;
 	return err;
 }
@@ -316,15 +323,15 @@ static bool has_text(const char *s, const char *value)
 /* True if a part of a dotted name, n bytes long, matches a part of the pattern. */
 static bool part_is(const char *part, size_t n, const char *pattern, size_t npattern)
 {
-	char a[256], b[256];
+	char name[256], glob[256];
 
-	if (n >= sizeof(a) || npattern >= sizeof(b))
+	if (n >= sizeof(name) || npattern >= sizeof(glob))
 		return n == npattern && !memcmp(part, pattern, n);
-	memcpy(a, part, n);
-	a[n] = '\0';
-	memcpy(b, pattern, npattern);
-	b[npattern] = '\0';
-	return !fnmatch(b, a, 0);
+	memcpy(name, part, n);
+	name[n] = '\0';
+	memcpy(glob, pattern, npattern);
+	glob[npattern] = '\0';
+	return !fnmatch(glob, name, 0);
 }
 
 /* Returns whether whole parts of the name, from its start on, match the pattern. */
@@ -332,20 +339,21 @@ static bool parts_from(const char *name, const char *pattern)
 {
 	for (;;) {
 		size_t n = strcspn(name, ".");
-		size_t m = strcspn(pattern, ".");
+		size_t npattern = strcspn(pattern, ".");
 
-		if (!part_is(name, n, pattern, m))
+		if (!part_is(name, n, pattern, npattern))
 			return false;
-		if (!pattern[m])
+		if (!pattern[npattern])
 			return true;
 		if (!name[n])
 			return false;
 		name += n + 1;
-		pattern += m + 1;
+		pattern += npattern + 1;
 	}
 }
 
-/* True if the pattern matches whole parts anywhere in a module's name. */
+/* True if the pattern matches whole parts anywhere in a module's name. An empty pattern matches
+ * only an empty name. */
 static bool module_has(const char *name, const char *pattern)
 {
 	if (!*pattern)
@@ -360,10 +368,12 @@ static bool module_has(const char *name, const char *pattern)
 	return false;
 }
 
+/* Compares the size of the row's blocks; blocks of several sizes count with their median. */
 static bool size_is(const struct row *r, const struct value *v)
 {
 	if (!r->median) /* size unknown */
 		return false;
+	/* op is "=", "<", "<=", ">" or ">=" */
 	if (v->op[0] == '=')
 		return r->median == v->bytes;
 	if (v->op[1] == '=' && r->median == v->bytes)
@@ -384,6 +394,7 @@ static bool colon_has(const char *line, const char *value)
 	return false;
 }
 
+/* Returns whether any text of the row contains value. */
 static bool any_has(const struct row *r, const char *value)
 {
 	char line[DICT_MAX_STRING + 16];
@@ -549,17 +560,17 @@ char *report_select__instead(const struct report_select *s, const struct row *ro
 		[KEY_CLASS] = "classes",  [KEY_CATEGORY] = "categories", [KEY_PHASE] = "phases",
 		[KEY_THREAD] = "threads", [KEY_NAME] = "names",
 	};
-	const struct term *t = s->filter->terms;
-	struct nearest near = { .word = s->filter->values[t->first].text };
-	char text[1024] = "", line[1300], did_you_mean[224] = "";
+	const struct term *term = s->filter->terms;
+	struct nearest near = { .word = s->filter->values[term->first].text };
+	char list[1024] = "", line[1300], did_you_mean[224] = "";
 	const char *listed[LISTED];
 	size_t nlisted = 0, len = 0, more = 0;
 
 	*buf = '\0';
-	if (t->negated || !words[t->key])
+	if (term->negated || !words[term->key])
 		return buf;
 	for (size_t i = 0; i < n; i++) {
-		const char *value = text_of(t->key, &rows[i]);
+		const char *value = text_of(term->key, &rows[i]);
 		size_t known = 0;
 
 		if (!value || !*value)
@@ -571,15 +582,15 @@ char *report_select__instead(const struct report_select *s, const struct row *ro
 		if (known < nlisted || nlisted == LISTED)
 			continue;
 		listed[nlisted++] = value;
-		if (len < sizeof(text))
-			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s",
+		if (len < sizeof(list))
+			len += (size_t)snprintf(list + len, sizeof(list) - len, "%s%s",
 						nlisted > 1 ? ", " : "", value);
 	}
 	if (!nlisted)
 		return buf;
 	if (near.best)
 		snprintf(did_you_mean, sizeof(did_you_mean), "did you mean %.200s? ", near.best);
-	snprintf(line, sizeof(line), "%s%s here: %s%s", did_you_mean, words[t->key], text,
+	snprintf(line, sizeof(line), "%s%s here: %s%s", did_you_mean, words[term->key], list,
 		 more ? " and others" : "");
 	return text__clean(buf, size, line, strlen(line));
 }

@@ -34,6 +34,7 @@ static void put_hex(struct json *j, const char *key, uint64_t v)
 	json__string(j, key, text);
 }
 
+/* Writes the lines with most bytes in a segment, which keep it from being returned to CUDA. */
 static void put_pins(struct json *j, const struct segment *s)
 {
 	json__open_array(j, "pins");
@@ -53,6 +54,7 @@ static void put_pins(struct json *j, const struct segment *s)
 	}
 }
 
+/* Writes the segment's stream, pool and kind. */
 static void put_pool(struct json *j, const struct segment *s)
 {
 	char text[48];
@@ -68,6 +70,7 @@ static void put_pool(struct json *j, const struct segment *s)
 	json__bool(j, "foreign", s->foreign);
 }
 
+/* Writes a row of --by segment. cumulative: allocated bytes of it and of the rows before it. */
 static void put_segment(struct json *j, const struct segment *s, uint64_t cumulative)
 {
 	json__open_object(j, NULL);
@@ -113,39 +116,42 @@ static void put_rest(struct json *j, uint64_t bytes, uint64_t count, uint64_t cu
 /* Writes the rows of --by segment. Returns 0 or -ENOMEM. */
 static int put_segments(struct json *j, const struct report_doc *doc)
 {
-	uint64_t sum = 0, left = 0;
-	struct model_segments s;
+	uint64_t cumulative = 0, left_bytes = 0;
+	struct model_segments segments;
 	size_t shown = 0;
 	int err = -EINVAL;
 
 	json__open_array(j, "rows");
 	if (doc->device >= 0)
-		err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->which_line, &s);
+		err = model__segments(doc->model, doc->device, ROWS_AT_MARK, doc->which_line,
+				      &segments);
 	if (err) {
 		json__close_array(j);
 		return err == -EINVAL ? 0 : err; /* the CPU has no segments */
 	}
-	shown = doc->top && doc->top < s.n ? doc->top : s.n;
-	for (size_t i = 0; i < s.n; i++) {
-		sum += s.all[i].allocated;
+	shown = doc->top && doc->top < segments.n ? doc->top : segments.n;
+	for (size_t i = 0; i < segments.n; i++) {
+		cumulative += segments.all[i].allocated;
 		if (i < shown)
-			put_segment(j, &s.all[i], sum);
+			put_segment(j, &segments.all[i], cumulative);
 		else
-			left += s.all[i].allocated;
+			left_bytes += segments.all[i].allocated;
 	}
-	if (sum < s.allocated)
-		put_rest(j, s.allocated - sum, s.outside_blocks, s.allocated);
+	if (cumulative < segments.allocated)
+		put_rest(j, segments.allocated - cumulative, segments.outside_blocks,
+			 segments.allocated);
 	json__close_array(j);
-	if (shown < s.n) {
+	if (shown < segments.n) {
 		json__open_object(j, "rows_left_out");
-		json__uint(j, "rows", s.n - shown);
-		json__uint(j, "bytes", left);
+		json__uint(j, "rows", segments.n - shown);
+		json__uint(j, "bytes", left_bytes);
 		json__close_object(j);
 	}
-	model__free_segments(&s);
+	model__free_segments(&segments);
 	return 0;
 }
 
+/* Writes the memory that other code than the allocator took from CUDA, by line. */
 static void put_others(struct json *j, const struct model_segments *s)
 {
 	json__open_object(j, "others");
@@ -178,6 +184,7 @@ static void put_unmapped(struct json *j, const struct model_segments *s)
 	json__close_object(j);
 }
 
+/* Writes the sums over all segments. */
 static void put_sums(struct json *j, const struct model_segments *s, const struct report_below *b)
 {
 	json__open_object(j, "segments");
@@ -202,85 +209,89 @@ static void put_sums(struct json *j, const struct model_segments *s, const struc
 	json__close_object(j);
 }
 
-/* Private pools. Returns 0 or -ENOMEM. */
+/* Writes the private pools: those of CUDA graphs and of torch.cuda.MemPool. Returns 0 or -ENOMEM.
+ */
 static int put_pools(struct json *j, const struct model_segments *s)
 {
-	struct report_pool *all;
+	struct report_pool *pools;
 	size_t n;
-	int err = report_pools__of(s, &all, &n);
+	int err = report_pools__of(s, &pools, &n);
 	char id[48];
 
 	if (err)
 		return err;
 	json__open_array(j, "pools");
 	for (size_t i = 0; i < n; i++) {
-		const struct segment *g = all[i].first;
+		const struct segment *first = pools[i].first;
 
 		json__open_object(j, NULL);
-		snprintf(id, sizeof(id), "%" PRIu64 ",%" PRIu64, all[i].id[0], all[i].id[1]);
+		snprintf(id, sizeof(id), "%" PRIu64 ",%" PRIu64, pools[i].id[0], pools[i].id[1]);
 		json__string(j, "pool", id);
-		json__string(j, "kind", all[i].kind == PRIVATE_GRAPH ? "graph" : "mempool");
-		json__uint(j, "size", all[i].size);
-		json__uint(j, "allocated", all[i].allocated);
-		json__uint(j, "free", all[i].free);
-		json__uint(j, "empty", all[i].empty);
-		json__uint(j, "segments", all[i].segments);
+		json__string(j, "kind", pools[i].kind == PRIVATE_GRAPH ? "graph" : "mempool");
+		json__uint(j, "size", pools[i].size);
+		json__uint(j, "allocated", pools[i].allocated);
+		json__uint(j, "free", pools[i].free);
+		json__uint(j, "empty", pools[i].empty);
+		json__uint(j, "segments", pools[i].segments);
 		json__open_object(j, "first_taken_by");
-		if (g->seen)
-			json__seconds(j, "time", g->time, 9);
-		report_json__line(j, &g->taken);
+		if (first->seen)
+			json__seconds(j, "time", first->time, 9);
+		report_json__line(j, &first->taken);
 		json__close_object(j);
 		json__close_object(j);
 	}
 	json__close_array(j);
-	free(all);
+	free(pools);
 	return 0;
 }
 
 /* Writes a device's memory below its blocks. Returns 0 or -ENOMEM. */
 static int put_below(struct json *j, const struct report_doc *doc, size_t device)
 {
-	struct model_segments s;
-	struct report_below b;
+	struct model_segments segments;
+	struct report_below below;
 	struct model_device d;
-	bool asked;
-	int err = model__segments(doc->model, device, ROWS_AT_MARK, doc->which_line, &s);
+	bool requested_known;
+	int err = model__segments(doc->model, device, ROWS_AT_MARK, doc->which_line, &segments);
 
 	if (err) {
 		json__null(j, "reconciliation");
 		return err == -ENOMEM ? err : 0;
 	}
 	model__device(doc->model, device, &d);
-	b = words__below(&s);
-	asked = s.requested && s.requested <= s.allocated;
-	json__uint_or_null(j, "segments", s.n, s.n);
+	below = words__below(&segments);
+	requested_known = segments.requested && segments.requested <= segments.allocated;
+	json__uint_or_null(j, "segments", segments.n, segments.n);
 	json__open_object(j, "reconciliation");
 	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : d.mark_time, 9);
-	json__uint_or_null(j, "used", s.used_known, s.used);
-	if (s.used_known) {
-		json__seconds(j, "used_time", s.used_time, 9);
-		json__uint(j, s.has_totals ? "used_reserved" : "used_allocated", s.used_below);
-		json__uint(j, "used_others", s.used_others);
-		json__int(j, "not_seen", b.not_seen);
+	json__uint_or_null(j, "used", segments.used_known, segments.used);
+	if (segments.used_known) {
+		json__seconds(j, "used_time", segments.used_time, 9);
+		json__uint(j, segments.has_totals ? "used_reserved" : "used_allocated",
+			   segments.used_below);
+		json__uint(j, "used_others", segments.used_others);
+		json__int(j, "not_seen", below.not_seen);
 	} else {
 		json__null(j, "not_seen");
 	}
-	put_others(j, &s);
-	json__uint(j, "managed", s.managed);
-	json__uint_or_null(j, "reserved", s.has_totals, s.reserved);
-	json__uint(j, "allocated", s.allocated);
-	json__uint_or_null(j, "cached", s.has_totals,
-			   s.reserved > s.allocated ? s.reserved - s.allocated : 0);
-	json__uint_or_null(j, "requested", asked, s.requested);
-	json__uint_or_null(j, "rounding", asked, s.allocated - s.requested);
-	put_sums(j, &s, &b);
-	err = put_pools(j, &s);
-	json__uint(j, "pinned_host", s.host);
-	json__uint(j, "registered_host", s.registered);
-	json__uint(j, "unknown_device", s.unknown_device);
-	json__bool(j, "adds_up", b.adds_up);
+	put_others(j, &segments);
+	json__uint(j, "managed", segments.managed);
+	json__uint_or_null(j, "reserved", segments.has_totals, segments.reserved);
+	json__uint(j, "allocated", segments.allocated);
+	json__uint_or_null(j, "cached", segments.has_totals,
+			   segments.reserved > segments.allocated
+				   ? segments.reserved - segments.allocated
+				   : 0);
+	json__uint_or_null(j, "requested", requested_known, segments.requested);
+	json__uint_or_null(j, "rounding", requested_known, segments.allocated - segments.requested);
+	put_sums(j, &segments, &below);
+	err = put_pools(j, &segments);
+	json__uint(j, "pinned_host", segments.host);
+	json__uint(j, "registered_host", segments.registered);
+	json__uint(j, "unknown_device", segments.unknown_device);
+	json__bool(j, "adds_up", below.adds_up);
 	json__close_object(j);
-	model__free_segments(&s);
+	model__free_segments(&segments);
 	return err;
 }
 
@@ -314,39 +325,39 @@ static void put_oom_pools(struct json *j, const struct model_oom *o)
 	json__bool(j, "pending_known", o->pending_known);
 }
 
-/* Without memory for the tensors, writes none. */
+/* Writes the tensors that the failing call had in its variables; without memory for them, none. */
 static void put_oom_tensors(struct json *j, const struct report_doc *doc, const struct model_oom *o)
 {
-	struct oom_tensors t;
+	struct oom_tensors tensors;
 	char device[DEVICE_NAME];
 
-	words__oom_tensors(doc->model, doc->facts, o, doc->which_line, &t);
+	words__oom_tensors(doc->model, doc->facts, o, doc->which_line, &tensors);
 	json__open_array(j, "tensors");
-	for (size_t i = 0; i < t.n; i++) {
-		const struct oom_tensor *x = &t.v[i];
+	for (size_t i = 0; i < tensors.n; i++) {
+		const struct oom_tensor *tensor = &tensors.v[i];
 
 		json__open_object(j, NULL);
-		json__string(j, "name", x->name);
-		json__string(j, "dtype", x->dtype);
-		if (x->sized) {
+		json__string(j, "name", tensor->name);
+		json__string(j, "dtype", tensor->dtype);
+		if (tensor->sized) {
 			json__open_array(j, "shape");
-			for (size_t k = 0; k < x->ndim && k < OOM_DIMS; k++)
-				json__uint(j, NULL, x->shape[k]);
+			for (size_t k = 0; k < tensor->ndim && k < OOM_DIMS; k++)
+				json__uint(j, NULL, tensor->shape[k]);
 			json__close_array(j);
 		} else {
 			json__null(j, "shape");
 		}
-		json__uint(j, "dimensions", x->ndim);
-		json__uint_or_null(j, "bytes", x->bytes, x->bytes);
-		json__uint_or_null(j, "storage_bytes", x->storage, x->storage);
-		json__string(j, "device", device__name(x->device, device, sizeof(device)));
-		json__string(j, "file", x->file);
-		json__uint_or_null(j, "line", x->line, x->line);
-		json__string(j, "function", x->func);
+		json__uint(j, "dimensions", tensor->ndim);
+		json__uint_or_null(j, "bytes", tensor->bytes, tensor->bytes);
+		json__uint_or_null(j, "storage_bytes", tensor->storage, tensor->storage);
+		json__string(j, "device", device__name(tensor->device, device, sizeof(device)));
+		json__string(j, "file", tensor->file);
+		json__uint_or_null(j, "line", tensor->line, tensor->line);
+		json__string(j, "function", tensor->func);
 		json__close_object(j);
 	}
 	json__close_array(j);
-	oom__free(&t);
+	oom__free(&tensors);
 }
 
 /* Writes the other processes on a device; known: they are recorded. */
@@ -361,60 +372,61 @@ static void put_neighbours(struct json *j, const char *key, bool known, const st
 	json__uint(j, "count", n->all);
 	json__open_array(j, "largest");
 	for (size_t i = 0; i < n->n; i++) {
-		const struct neighbour *x = &n->v[i];
+		const struct neighbour *process = &n->v[i];
 
 		json__open_object(j, NULL);
-		json__uint(j, "pid", x->pid);
-		json__uint_or_null(j, "bytes", x->bytes_known, x->bytes);
-		json__uint_or_null(j, "uid", x->uid_known, x->uid);
-		json__string(j, "user", *x->user ? x->user : NULL);
-		json__string(j, "command", *x->command ? x->command : NULL);
-		json__string(j, "container", *x->container ? x->container : NULL);
+		json__uint(j, "pid", process->pid);
+		json__uint_or_null(j, "bytes", process->bytes_known, process->bytes);
+		json__uint_or_null(j, "uid", process->uid_known, process->uid);
+		json__string(j, "user", *process->user ? process->user : NULL);
+		json__string(j, "command", *process->command ? process->command : NULL);
+		json__string(j, "container", *process->container ? process->container : NULL);
 		json__close_object(j);
 	}
 	json__close_array(j);
 	json__close_object(j);
 }
 
+/* Writes the requests on the device that were refused. */
 static void put_ooms(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct row_frame line;
 	struct model_device d;
-	struct neighbours n;
-	struct model_oom o;
-	uint64_t all;
-	bool known;
+	struct neighbours neighbours;
+	struct model_oom oom;
+	uint64_t total;
+	bool known, can_subtract;
 
 	model__device(doc->model, device, &d);
-	all = words__device_total(doc->facts, &d);
+	total = words__device_total(doc->facts, &d);
 	json__open_array(j, "out_of_memory");
-	for (size_t i = 0; model__oom(doc->model, device, i, &o); i++) {
+	for (size_t i = 0; model__oom(doc->model, device, i, &oom); i++) {
+		can_subtract = total && oom.used_known && oom.used <= total;
 		json__open_object(j, NULL);
-		json__uint(j, "number", o.number);
-		json__seconds(j, "time", o.time, 9);
-		json__uint(j, "asked", o.size);
-		json__uint(j, "allocated", o.allocated);
-		json__uint_or_null(j, "reserved", o.has_totals, o.reserved);
-		json__uint_or_null(j, "largest_gap", o.gap_known, o.largest_gap);
-		json__uint_or_null(j, "driver_used", o.used_known, o.used);
-		json__uint_or_null(j, "driver_total", all, all);
-		json__uint_or_null(j, "driver_free",
-				   o.left_known || (all && o.used_known && o.used <= all),
-				   o.left_known ? o.left : all - o.used);
-		json__bool(j, "driver_free_counts_others", o.left_known);
-		put_oom_pools(j, &o);
-		json__uint(j, "kept", o.kept);
-		json__string(j, "phase", phase__name(o.phase));
-		if (model__stack_line(doc->model, o.stack, doc->which_line, &line)) {
+		json__uint(j, "number", oom.number);
+		json__seconds(j, "time", oom.time, 9);
+		json__uint(j, "asked", oom.size);
+		json__uint(j, "allocated", oom.allocated);
+		json__uint_or_null(j, "reserved", oom.has_totals, oom.reserved);
+		json__uint_or_null(j, "largest_gap", oom.gap_known, oom.largest_gap);
+		json__uint_or_null(j, "driver_used", oom.used_known, oom.used);
+		json__uint_or_null(j, "driver_total", total, total);
+		json__uint_or_null(j, "driver_free", oom.left_known || can_subtract,
+				   oom.left_known ? oom.left : total - oom.used);
+		json__bool(j, "driver_free_counts_others", oom.left_known);
+		put_oom_pools(j, &oom);
+		json__uint(j, "kept", oom.kept);
+		json__string(j, "phase", phase__name(oom.phase));
+		if (model__stack_line(doc->model, oom.stack, doc->which_line, &line)) {
 			json__string(j, "file", line.file);
 			json__uint_or_null(j, "line", line.line, line.line);
 			json__string(j, "function", line.func);
 		}
-		json__uint(j, "tid", dict__get_thread(doc->dict, o.thread).tid);
-		put_oom_tensors(j, doc, &o);
-		known = neighbours__read(doc->facts, o.time, d.device, &n);
-		put_neighbours(j, "other_processes", known, &n);
-		neighbours__free(&n);
+		json__uint(j, "tid", dict__get_thread(doc->dict, oom.thread).tid);
+		put_oom_tensors(j, doc, &oom);
+		known = neighbours__read(doc->facts, oom.time, d.device, &neighbours);
+		put_neighbours(j, "other_processes", known, &neighbours);
+		neighbours__free(&neighbours);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -424,21 +436,22 @@ static void put_ooms(struct json *j, const struct report_doc *doc, size_t device
 static void put_end_neighbours(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct model_device d;
-	struct neighbours n;
+	struct neighbours neighbours;
 
 	model__device(doc->model, device, &d);
-	if (neighbours__read_end(doc->facts, d.device, &n))
-		put_neighbours(j, "other_processes_at_end", true, &n);
-	neighbours__free(&n);
+	if (neighbours__read_end(doc->facts, d.device, &neighbours))
+		put_neighbours(j, "other_processes_at_end", true, &neighbours);
+	neighbours__free(&neighbours);
 }
 
 /* ---- the recording ---- */
 
+/* Writes a fact as text; null if it is missing or empty. */
 static void put_fact(struct json *j, const char *key, const struct facts *f, const char *name)
 {
-	const char *s = facts__get(f, name);
+	const char *value = facts__get(f, name);
 
-	json__string(j, key, s && *s ? s : NULL);
+	json__string(j, key, value && *value ? value : NULL);
 }
 
 /* Writes a fact, or no key if the recording has no such fact. */
@@ -455,6 +468,7 @@ static void put_fact_as(struct json *j, const char *key, const struct facts *f, 
 		put_fact(j, key, f, name);
 }
 
+/* Writes a fact that is a number, or no key if the recording has no such number. */
 static void put_uint_if(struct json *j, const struct facts *f, const char *key)
 {
 	uint64_t number;
@@ -504,6 +518,7 @@ void report_json__target(struct json *j, const struct report_doc *doc)
 	words__free_cmdline(argv);
 }
 
+/* Writes how many events have a full, a cut and no stack, and why walks failed. */
 static void put_stacks(struct json *j, const struct model *m)
 {
 	struct report_stacks s;
@@ -521,6 +536,7 @@ static void put_stacks(struct json *j, const struct model *m)
 	json__close_object(j);
 }
 
+/* Writes the marks that users set, up to MODEL_MARKS. */
 static void put_marks(struct json *j, const struct model *m)
 {
 	size_t n = model__marks(m);
@@ -542,7 +558,7 @@ static void put_marks(struct json *j, const struct model *m)
 		json__uint(j, "marks_left_out", n - MODEL_MARKS);
 }
 
-/* The probes on malloc: --malloc-probes. */
+/* Writes what is known about the probes on malloc (--malloc-probes). */
 static void put_malloc(struct json *j, const struct facts *f)
 {
 	uint64_t removed = words__fact_number(f, "malloc.removed_ns");
@@ -615,16 +631,17 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	json__open_object(j, "counters");
 	for (size_t i = 0; i < facts__count(f); i++) {
 		const char *key, *value;
-		uint64_t n;
+		uint64_t number;
 
 		facts__at(f, i, &key, &value);
-		if (!strncmp(key, "counter.", 8) && facts__number(f, key, &n))
-			json__uint(j, key + 8, n);
+		if (!strncmp(key, "counter.", 8) && facts__number(f, key, &number))
+			json__uint(j, key + 8, number);
 	}
 	json__close_object(j);
 	json__close_object(j);
 }
 
+/* Writes a share of reserved memory; null if that is not known. */
 static void put_share(struct json *j, const char *key, const struct model_device *d, double share)
 {
 	if (d->has_totals)
@@ -660,6 +677,7 @@ void report_json__figures(struct json *j, const struct model_device *d)
 	json__bool(j, "before_attach_known", d->before_known);
 }
 
+/* Writes the figures of all devices together. */
 static void put_all(struct json *j, const struct model *m)
 {
 	struct model_all all;
@@ -690,6 +708,7 @@ int report_json__device(struct json *j, const struct report_doc *doc, size_t dev
 	return put_below(j, doc, device);
 }
 
+/* Writes all devices. Returns 0 or -ENOMEM. */
 static int put_devices(struct json *j, const struct report_doc *doc)
 {
 	int err = 0;
@@ -716,6 +735,7 @@ void report_json__select(struct json *j, const struct report_select *s)
 	json__close_array(j);
 }
 
+/* Writes the moment and the device that the rows are about, with the device's sums. */
 static void put_moment(struct json *j, const struct report_doc *doc)
 {
 	struct model_device d;
@@ -761,18 +781,20 @@ void report_json__stack(struct json *j, const struct dict *d, const struct row *
 	json__close_array(j);
 }
 
-static void put_field(struct json *j, enum row_field f, const struct row *r, unsigned of)
+/* Writes a field of the row if it applies to rows of these groups (bits 1 << BY_*). */
+static void put_field(struct json *j, enum row_field field, const struct row *r, unsigned groups)
 {
-	struct row_value v = row_field__get(f, r, of);
+	struct row_value value = row_field__get(field, r, groups);
 
-	if (!v.applies || (v.optional && !v.known))
+	if (!value.applies || (value.optional && !value.known))
 		return;
-	if (v.known && !v.text)
-		json__uint(j, row_field__name(f), v.number);
+	if (value.known && !value.text)
+		json__uint(j, row_field__name(field), value.number);
 	else
-		json__string(j, row_field__name(f), v.text);
+		json__string(j, row_field__name(field), value.text);
 }
 
+/* Writes the row's share of all bytes, and the range of its bytes if they are sampled. */
 static void put_row_share(struct json *j, const struct row *r, uint64_t all)
 {
 	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
@@ -785,16 +807,17 @@ static void put_row_share(struct json *j, const struct row *r, uint64_t all)
 	json__close_object(j);
 }
 
+/* Writes a row. all: allocated bytes of the device. */
 static void put_row(struct json *j, const struct report_doc *doc, const struct row *r, uint64_t all)
 {
-	unsigned of = words__row_properties(doc->by, doc->split);
+	unsigned groups = words__row_properties(doc->by, doc->split);
 
 	json__open_object(j, NULL);
 	for (enum row_field f = 0; f < ROW_FIELDS; f++) {
-		put_field(j, f, r, of);
+		put_field(j, f, r, groups);
 		if (f == ROW_REQUESTED)
 			put_row_share(j, r, all);
-		if (f == ROW_FUNCTION && (of & 1U << BY_STACK))
+		if (f == ROW_FUNCTION && (groups & 1U << BY_STACK))
 			report_json__stack(j, doc->dict, r);
 	}
 	if (r->before_attach) {
@@ -804,6 +827,7 @@ static void put_row(struct json *j, const struct report_doc *doc, const struct r
 	json__close_object(j);
 }
 
+/* Writes the sum of rows that are not shown. Rows of layers overlap, so their bytes have no sum. */
 static void put_left_out(struct json *j, const struct report_doc *doc, const char *key, size_t rows,
 			 uint64_t bytes)
 {
@@ -823,7 +847,7 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 	size_t n = 0, kept, shown;
 	struct row *rows = NULL;
 	struct model_device d;
-	uint64_t left = 0, out, count;
+	uint64_t left_bytes = 0, filtered_bytes, filtered_count;
 	int err = 0;
 
 	report_select__apply(doc->select, &o);
@@ -831,18 +855,18 @@ int report_json__rows(struct json *j, const struct report_doc *doc)
 		model__device(doc->model, doc->device, &d);
 		err = model__rows(doc->model, doc->device, &o, &rows, &n);
 	}
-	kept = report_select__kept(rows, n, &out, &count);
+	kept = report_select__kept(rows, n, &filtered_bytes, &filtered_count);
 	shown = doc->top && doc->top < kept ? doc->top : kept;
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < shown; i++)
 		put_row(j, doc, &rows[i], d.mark_allocated);
 	json__close_array(j);
 	for (size_t i = shown; i < kept; i++)
-		left += rows[i].bytes;
+		left_bytes += rows[i].bytes;
 	if (shown < kept)
-		put_left_out(j, doc, "rows_left_out", kept - shown, left);
+		put_left_out(j, doc, "rows_left_out", kept - shown, left_bytes);
 	if (doc->select && doc->select->filter)
-		put_left_out(j, doc, "rows_filtered_out", n - kept, out);
+		put_left_out(j, doc, "rows_filtered_out", n - kept, filtered_bytes);
 	free(rows);
 	return err;
 }
@@ -862,27 +886,27 @@ static void put_holder(struct json *j, const struct holder *h)
 	json__close_object(j);
 }
 
-/* Writes the moment's memory from before attach by what holds it. */
+/* Writes the moment's memory from before attach by what holds it. Returns 0 or -ENOMEM. */
 static int put_holders(struct json *j, const struct report_doc *doc)
 {
 	struct row_opts o = { .by = BY_LINE, .when = ROWS_AT_MARK };
-	struct holders h = { 0 };
+	struct holders holders = { 0 };
 	struct row *rows = NULL;
 	size_t n = 0;
 	int err = doc->device < 0 ? 0 : model__rows(doc->model, doc->device, &o, &rows, &n);
 
 	if (!err)
-		err = holders__of_rows(rows, n, false, &h);
+		err = holders__of_rows(rows, n, false, &holders);
 	json__open_array(j, "before_attach_holders");
-	for (size_t i = 0; i < h.n; i++)
-		put_holder(j, &h.all[i]);
+	for (size_t i = 0; i < holders.n; i++)
+		put_holder(j, &holders.all[i]);
 	json__close_array(j);
-	holders__free(&h);
+	holders__free(&holders);
 	free(rows);
 	return err;
 }
 
-/* Writes the moment's bytes by category. */
+/* Writes the moment's bytes by category, also 0. Returns 0 or -ENOMEM. */
 static int put_categories(struct json *j, const struct report_doc *doc)
 {
 	struct row_opts o = { .by = BY_CATEGORY, .when = ROWS_AT_MARK };
@@ -894,12 +918,15 @@ static int put_categories(struct json *j, const struct report_doc *doc)
 	if (err)
 		return err;
 	json__open_object(j, "categories");
-	for (size_t i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++) {
+		if (rows[i].before_attach) {
+			before = rows[i].bytes;
+			continue;
+		}
 		for (int c = 0; c < CATEGORY_NR; c++)
-			if (rows[i].before_attach)
-				before = rows[i].bytes;
-			else if (!strcmp(rows[i].category, category__name(c)))
+			if (!strcmp(rows[i].category, category__name(c)))
 				bytes[c] = rows[i].bytes;
+	}
 	for (int c = 0; c < CATEGORY_NR; c++)
 		json__uint(j, category__name(c), bytes[c]);
 	/* memory from before attach without a known category */
@@ -937,6 +964,7 @@ static void put_layer(struct json *j, const struct named_layer *n, bool reserved
 	json__close_object(j);
 }
 
+/* Writes all layers in the order of their names. Returns 0 or -ENOMEM. */
 static int put_layers(struct json *j, const struct model *m)
 {
 	size_t n = model__layers(m);
@@ -958,22 +986,23 @@ static int put_layers(struct json *j, const struct model *m)
 	return 0;
 }
 
+/* Writes the phases that the recording has. */
 static void put_phases(struct json *j, const struct model *m)
 {
 	json__open_object(j, "phases");
-	for (int p = 0; p < PHASE_NR; p++) {
-		struct model_phase s;
+	for (int phase = 0; phase < PHASE_NR; phase++) {
+		struct model_phase sums;
 
-		model__phase(m, p, &s);
-		if (!s.count)
+		model__phase(m, phase, &sums);
+		if (!sums.count)
 			continue;
-		json__open_object(j, phase__name(p));
-		json__uint(j, "peak_allocated", s.peak_allocated);
-		json__seconds(j, "peak_time", s.peak_time, 9);
-		json__uint_or_null(j, "peak_reserved", model__reserves(m), s.peak_reserved);
-		json__int(j, "allocated_delta", s.allocated_delta);
-		json__double(j, "duration_ms", (double)s.duration / 1e6, 6);
-		json__uint(j, "count", s.count);
+		json__open_object(j, phase__name(phase));
+		json__uint(j, "peak_allocated", sums.peak_allocated);
+		json__seconds(j, "peak_time", sums.peak_time, 9);
+		json__uint_or_null(j, "peak_reserved", model__reserves(m), sums.peak_reserved);
+		json__int(j, "allocated_delta", sums.allocated_delta);
+		json__double(j, "duration_ms", (double)sums.duration / 1e6, 6);
+		json__uint(j, "count", sums.count);
 		json__close_object(j);
 	}
 	json__close_object(j);

@@ -7,6 +7,7 @@
 
 /* ---- a layer (calls of a module): the same keys in report, page and timeline ---- */
 
+/* Writes null for calls and reserved memory that are not known. */
 static void put_layer_sums(struct json *j, const struct model_layer_sums *l, bool calls,
 			   bool reserved)
 {
@@ -35,6 +36,7 @@ void report_json__layer(struct json *j, const struct model_layer *l, bool reserv
 
 /* ---- host memory ---- */
 
+/* Writes a reading of host memory. */
 static void point_json(struct json *j, const char *key, const struct host_point *p)
 {
 	json__open_object(j, key);

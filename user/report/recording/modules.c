@@ -38,9 +38,9 @@ struct module_tree {
 
 static int cmp_names(const char *root_a, const char *a, const char *root_b, const char *b)
 {
-	int c = strcmp(root_a, root_b);
+	int order = strcmp(root_a, root_b);
 
-	return c ? c : strcmp(a, b);
+	return order ? order : strcmp(a, b);
 }
 
 static int cmp_node(const void *a, const void *b)
@@ -54,42 +54,42 @@ static int cmp_node(const void *a, const void *b)
 static struct module_node *find_module(const struct module_tree *t, const char *root,
 				       const char *name, size_t len)
 {
-	size_t lo = 0, hi = t->n;
+	size_t low = 0, high = t->n;
 
-	while (lo < hi) {
-		size_t mid = lo + (hi - lo) / 2;
-		struct module_node *x = &t->all[mid];
-		int c = strcmp(x->root, root);
+	while (low < high) {
+		size_t mid = low + (high - low) / 2;
+		struct module_node *module = &t->all[mid];
+		int order = strcmp(module->root, root);
 
-		if (!c)
-			c = strncmp(x->name, name, len);
-		if (!c)
-			c = x->name[len] != '\0';
-		if (!c)
-			return x;
-		if (c < 0)
-			lo = mid + 1;
+		if (!order)
+			order = strncmp(module->name, name, len);
+		if (!order)
+			order = module->name[len] != '\0';
+		if (!order)
+			return module;
+		if (order < 0)
+			low = mid + 1;
 		else
-			hi = mid;
+			high = mid;
 	}
 	return NULL;
 }
 
 /* Finds the parent of "a.b.c": "a.b" if it exists, then "a", then the root "". */
-static struct module_node *parent_of(const struct module_tree *t, const struct module_node *x)
+static struct module_node *parent_of(const struct module_tree *t, const struct module_node *module)
 {
-	size_t len = strlen(x->name);
-	struct module_node *p;
+	size_t len = strlen(module->name);
+	struct module_node *parent;
 
 	if (!len)
 		return NULL;
 	do {
-		while (len && x->name[len - 1] != '.')
+		while (len && module->name[len - 1] != '.')
 			len--;
 		len -= len > 0; /* the dot */
-		p = find_module(t, x->root, x->name, len);
-	} while (!p && len);
-	return p;
+		parent = find_module(t, module->root, module->name, len);
+	} while (!parent && len);
+	return parent;
 }
 
 /* Orders the largest last, because link_nodes() puts each node at the front of its list. */
@@ -115,11 +115,11 @@ static int link_nodes(struct module_tree *t)
 	qsort_r(order, t->n, sizeof(*order), cmp_total, t->all);
 	t->roots = 0;
 	for (size_t i = 0; i < t->n; i++) {
-		struct module_node *x = &t->all[order[i]], *p = parent_of(t, x);
-		uint32_t *first = p ? &p->first : &t->roots;
+		struct module_node *module = &t->all[order[i]], *parent = parent_of(t, module);
+		uint32_t *first = parent ? &parent->first : &t->roots;
 
-		x->parent = p ? p - t->all + 1 : 0;
-		x->next = *first;
+		module->parent = parent ? parent - t->all + 1 : 0;
+		module->next = *first;
 		*first = order[i] + 1;
 	}
 	free(order);
@@ -131,7 +131,8 @@ static bool is_module(const struct row *r)
 	return !r->before_attach && (*r->module || *r->module_class);
 }
 
-/* Takes totals from the rows by layer and each module's own bytes from the rows by module. */
+/* Adds a node for each row by layer, and each module's own bytes from the rows by module. Returns 0
+ * or -ENOMEM. */
 static int add_nodes(struct module_tree *t, const struct row *layers, size_t nlayers,
 		     const struct row *own, size_t nown)
 {
@@ -150,13 +151,13 @@ static int add_nodes(struct module_tree *t, const struct row *layers, size_t nla
 	qsort(t->all, t->n, sizeof(*t->all), cmp_node);
 	for (size_t i = 0; i < nown; i++) {
 		struct module_rest *rest = &t->outside;
-		struct module_node *x = NULL;
+		struct module_node *module = NULL;
 
 		if (is_module(&own[i]) && !own[i].filtered)
-			x = find_module(t, own[i].module_root, own[i].module,
-					strlen(own[i].module));
-		if (x) {
-			x->own += own[i].bytes;
+			module = find_module(t, own[i].module_root, own[i].module,
+					     strlen(own[i].module));
+		if (module) {
+			module->own += own[i].bytes;
 			continue;
 		}
 		if (own[i].filtered)
@@ -213,13 +214,13 @@ struct tree {
 	uint64_t all_bytes; /* 100 % */
 	bool unicode, bars;
 	const char *bold, *cyan, *plain; /* escape sequences, or "" */
-	const char *before;		 /* words__before() */
+	const char *before;		 /* name of memory from before attach */
 	bool more[DEPTH];		 /* [depth]: siblings follow the node at that depth */
 	struct module_tree modules;
 	char text[REPORT_TEXT];
 };
 
-/* Prints a line with the name in t->text, after lead. */
+/* Prints a line: the figures, lead (the lines of the tree) and the name in t->text. */
 static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t own, uint64_t count,
 		       const char *lead)
 {
@@ -241,19 +242,19 @@ static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t ow
 /* Writes the lines of the tree before a node; in deep trees only the innermost ones. */
 static void lead_to(const struct tree *t, unsigned depth, char *buf, size_t size)
 {
-	size_t most = (t->width - t->used) / 2 / INDENT, len = 0;
-	unsigned from = depth > most ? depth - (unsigned)most : 0;
+	size_t most_levels = (t->width - t->used) / 2 / INDENT, len = 0;
+	unsigned from = depth > most_levels ? depth - (unsigned)most_levels : 0;
 
 	buf[0] = '\0';
 	for (unsigned i = from + 1; i <= depth && len + 8 < size; i++) {
 		bool more = t->more[i % DEPTH];
-		const char *s = "  ";
+		const char *piece = "  ";
 
 		if (t->unicode && i < depth && more)
-			s = "\u2502 ";
+			piece = "\u2502 ";
 		else if (t->unicode && i == depth)
-			s = more ? "\u251c " : "\u2514 ";
-		len += snprintf(buf + len, size - len, "%s", s);
+			piece = more ? "\u251c " : "\u2514 ";
+		len += snprintf(buf + len, size - len, "%s", piece);
 	}
 }
 
@@ -264,28 +265,29 @@ static const struct module_node *node(const struct tree *t, uint32_t id)
 }
 
 /* Returns the module's name without its parent's name. */
-static const char *own_name(const struct tree *t, const struct module_node *x)
+static const char *own_name(const struct tree *t, const struct module_node *module)
 {
-	const struct module_node *p = node(t, x->parent);
+	const struct module_node *parent = node(t, module->parent);
 
-	return x->name + (p && *p->name ? strlen(p->name) + 1 : 0);
+	return module->name + (parent && *parent->name ? strlen(parent->name) + 1 : 0);
 }
 
 /* True if two modules have equal figures and classes, and so have their submodules. */
 static bool are_alike(const struct tree *t, const struct module_node *x,
 		      const struct module_node *y)
 {
-	const struct module_node *a = node(t, x->first);
-	const struct module_node *b = node(t, y->first);
+	const struct module_node *child_x = node(t, x->first);
+	const struct module_node *child_y = node(t, y->first);
 
 	if (x->total != y->total || x->own != y->own || x->count != y->count ||
 	    strcmp(x->cls, y->cls) != 0)
 		return false;
-	while (a && b && !strcmp(own_name(t, a), own_name(t, b)) && are_alike(t, a, b)) {
-		a = node(t, a->next);
-		b = node(t, b->next);
+	while (child_x && child_y && !strcmp(own_name(t, child_x), own_name(t, child_y)) &&
+	       are_alike(t, child_x, child_y)) {
+		child_x = node(t, child_x->next);
+		child_y = node(t, child_y->next);
 	}
-	return !a && !b;
+	return !child_x && !child_y;
 }
 
 static bool is_number(const char *s)
@@ -297,32 +299,33 @@ static bool is_number(const char *s)
  * them. */
 static uint32_t count_alike(const struct tree *t, const struct module_node *x, uint32_t *next)
 {
-	const struct module_node *y = node(t, x->next);
-	uint32_t n = 1;
+	const struct module_node *sibling = node(t, x->next);
+	uint32_t alike = 1;
 
 	*next = x->next;
 	if (!is_number(own_name(t, x)))
 		return 1;
-	for (; y && is_number(own_name(t, y)) && are_alike(t, x, y); y = node(t, y->next)) {
-		*next = y->next;
-		n++;
+	for (; sibling && is_number(own_name(t, sibling)) && are_alike(t, x, sibling);
+	     sibling = node(t, sibling->next)) {
+		*next = sibling->next;
+		alike++;
 	}
-	return n;
+	return alike;
 }
 
 /* Writes the name of n alike siblings: "3", "0-3", or "*" for numbers that do not follow. */
 static void write_name(struct tree *t, const struct module_node *x, uint32_t n)
 {
-	unsigned long least = ULONG_MAX, most = 0, i;
+	unsigned long least = ULONG_MAX, most = 0, number;
 	const char *name = own_name(t, x);
 
 	text__clean(t->text, sizeof(t->text), name, strlen(name));
 	if (n == 1)
 		return;
 	for (uint32_t k = 0; k < n; k++, x = node(t, x->next)) {
-		i = strtoul(own_name(t, x), NULL, 10);
-		least = i < least ? i : least;
-		most = i > most ? i : most;
+		number = strtoul(own_name(t, x), NULL, 10);
+		least = number < least ? number : least;
+		most = number > most ? number : most;
 	}
 	if (most - least + 1 == n)
 		snprintf(t->text, sizeof(t->text), "%lu-%lu", least, most);
@@ -330,7 +333,8 @@ static void write_name(struct tree *t, const struct module_node *x, uint32_t n)
 		strcpy(t->text, "*");
 }
 
-/* Prints "attn (CausalSelfAttention)", or "0-11 (Block) x12" for n modules. */
+/* Prints "attn (CausalSelfAttention)", or "0-11 (Block) x12" for n alike siblings from x on.
+ * factor: number of all modules that the line stands for, with those in parents that are alike. */
 static void print_node(struct tree *t, const struct module_node *x, uint32_t n, unsigned depth,
 		       uint64_t factor)
 {
@@ -369,6 +373,7 @@ static void print_siblings(struct tree *t, uint32_t id, unsigned depth, uint64_t
 	}
 }
 
+/* Prints a line of memory outside the tree, unless there is none. */
 static void print_rest(struct tree *t, const struct module_rest *rest, const char *name)
 {
 	if (!rest->bytes)
@@ -452,10 +457,10 @@ struct list {
 	uint64_t others, others_bytes; /* number and bytes of items without a row */
 };
 
-static void set_item(struct item *i, const char *label, uint64_t bytes)
+static void set_item(struct item *item, const char *label, uint64_t bytes)
 {
-	i->bytes = bytes;
-	text__clean(i->label, sizeof(i->label), label, strlen(label));
+	item->bytes = bytes;
+	text__clean(item->label, sizeof(item->label), label, strlen(label));
 }
 
 /* Orders items by size, then by name: blocks.2 before blocks.10. */
@@ -469,23 +474,23 @@ static bool goes_before(const struct item *a, const struct item *b)
 /* Adds an item; only the largest get rows. */
 static void add_item(struct list *l, const char *label, uint64_t bytes)
 {
-	size_t at = l->named;
-	struct item i;
+	size_t place = l->named;
+	struct item item;
 
-	set_item(&i, label, bytes);
-	if (at == ROWS) {
-		bool enters = goes_before(&i, &l->all[--at]);
+	set_item(&item, label, bytes);
+	if (place == ROWS) {
+		bool enters = goes_before(&item, &l->all[--place]);
 
 		l->others++;
-		l->others_bytes += enters ? l->all[at].bytes : bytes;
+		l->others_bytes += enters ? l->all[place].bytes : bytes;
 		if (!enters)
 			return;
 	} else {
 		l->n = ++l->named;
 	}
-	for (; at && goes_before(&i, &l->all[at - 1]); at--)
-		l->all[at] = l->all[at - 1];
-	l->all[at] = i;
+	for (; place && goes_before(&item, &l->all[place - 1]); place--)
+		l->all[place] = l->all[place - 1];
+	l->all[place] = item;
 }
 
 /* Adds a row after those of add_item(). */
@@ -507,11 +512,12 @@ static void add_others(struct list *l)
 	add_rest(l, label, l->others_bytes + l->all[l->n].bytes);
 }
 
+/* Lists the moment's bytes by role. Returns 0 or -errno. */
 static int list_categories(const struct model *m, size_t device, const struct report_text_opts *o,
 			   struct list *l)
 {
 	struct row_opts opts = { .by = BY_CATEGORY, .when = o->when };
-	uint64_t before = 0, out, count;
+	uint64_t before = 0, filtered_bytes, filtered_count;
 	struct row *rows = NULL;
 	size_t n = 0, kept;
 	int err;
@@ -520,7 +526,7 @@ static int list_categories(const struct model *m, size_t device, const struct re
 	err = model__rows(m, device, &opts, &rows, &n);
 	if (err)
 		return err;
-	kept = report_select__kept(rows, n, &out, &count);
+	kept = report_select__kept(rows, n, &filtered_bytes, &filtered_count);
 	for (size_t i = 0; i < kept; i++)
 		if (rows[i].before_attach)
 			before += rows[i].bytes;
@@ -528,12 +534,12 @@ static int list_categories(const struct model *m, size_t device, const struct re
 			add_item(l, words__role(rows[i].category), rows[i].bytes);
 	add_others(l);
 	add_rest(l, words__before(model__is_snapshot(m)), before);
-	add_rest(l, "(filtered out)", out);
+	add_rest(l, "(filtered out)", filtered_bytes);
 	free(rows);
 	return 0;
 }
 
-/* True if roles are known of some memory. */
+/* True if some memory has a known role. */
 static bool tells_roles(const struct list *l)
 {
 	return l->n != 1 || strcmp(l->all[0].label, words__role(category__name(CATEGORY_UNKNOWN)));
@@ -549,6 +555,7 @@ static uint64_t in_modules(const struct module_tree *t)
 	return sum;
 }
 
+/* Adds a module. alone: the bytes are without its submodules. */
 static void add_module(struct list *l, const struct module_node *x, uint64_t bytes, bool alone)
 {
 	const char *itself = alone ? " itself" : "";
@@ -566,17 +573,18 @@ static void add_module(struct list *l, const struct module_node *x, uint64_t byt
 /* True if there are several siblings, all with numbers for names and of one class. */
 static bool are_numbered(const struct module_tree *t, uint32_t first)
 {
-	const struct module_node *x = &t->all[first - 1];
+	const struct module_node *first_module = &t->all[first - 1];
 
 	for (uint32_t id = first; id; id = t->all[id - 1].next) {
-		const struct module_node *y = &t->all[id - 1];
-		const char *name = strrchr(y->name, '.');
+		const struct module_node *sibling = &t->all[id - 1];
+		const char *name = strrchr(sibling->name, '.');
 
-		name = name ? name + 1 : y->name;
-		if (name == y->name || !is_number(name) || strcmp(y->cls, x->cls) != 0)
+		name = name ? name + 1 : sibling->name;
+		if (name == sibling->name || !is_number(name) ||
+		    strcmp(sibling->cls, first_module->cls) != 0)
 			return false;
 	}
-	return x->next;
+	return first_module->next;
 }
 
 /* Adds numbered siblings as one: "blocks.* (12)". */
@@ -594,7 +602,8 @@ static void add_numbered(const struct module_tree *t, uint32_t first, struct lis
 	add_item(l, label, bytes);
 }
 
-/* Splits modules that hold more than half of all modules' memory into their parts, recursively. */
+/* Adds siblings from id `first` on. Splits those that hold more than half of all modules' bytes
+ * into their parts, recursively. */
 static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all, struct list *l)
 {
 	if (first && are_numbered(t, first)) {
@@ -602,34 +611,35 @@ static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all,
 		return;
 	}
 	for (uint32_t id = first; id; id = t->all[id - 1].next) {
-		const struct module_node *x = &t->all[id - 1];
+		const struct module_node *module = &t->all[id - 1];
 
-		if (x->total <= all / 2 || !x->first) {
-			add_module(l, x, x->total, false);
+		if (module->total <= all / 2 || !module->first) {
+			add_module(l, module, module->total, false);
 			continue;
 		}
-		if (x->own)
-			add_module(l, x, x->own, true);
-		add_parts(t, x->first, all, l); /* at most 32 levels, the parts of a name */
+		if (module->own)
+			add_module(l, module, module->own, true);
+		add_parts(t, module->first, all, l); /* at most 32 levels, the parts of a name */
 	}
 }
 
+/* Lists the moment's bytes by module. Returns 0 or -errno. */
 static int list_modules(const struct model *m, size_t device, const struct report_text_opts *o,
 			struct list *l)
 {
-	struct module_tree t;
-	int err = build_tree(m, device, o->when, o->select, &t);
+	struct module_tree tree;
+	int err = build_tree(m, device, o->when, o->select, &tree);
 
 	if (err)
 		return err;
-	if (t.n) { /* without modules, the list has no information */
-		add_parts(&t, t.roots, in_modules(&t), l);
+	if (tree.n) { /* without modules, the list has no information */
+		add_parts(&tree, tree.roots, in_modules(&tree), l);
 		add_others(l);
-		add_rest(l, "(no module)", t.outside.bytes);
-		add_rest(l, words__before(model__is_snapshot(m)), t.before.bytes);
-		add_rest(l, "(filtered out)", t.filtered.bytes);
+		add_rest(l, "(no module)", tree.outside.bytes);
+		add_rest(l, words__before(model__is_snapshot(m)), tree.before.bytes);
+		add_rest(l, "(filtered out)", tree.filtered.bytes);
 	}
-	free(t.all);
+	free(tree.all);
 	return 0;
 }
 
@@ -639,29 +649,30 @@ struct shape {
 	uint64_t all;	   /* bytes that are 100 % */
 	bool unicode;
 	const char *bold, *cyan, *plain; /* escape sequences, or "" */
-	const char *before;		 /* words__before() */
 };
 
+/* Returns the columns of a line. */
 static size_t shape_width(const struct shape *s)
 {
 	return FIXED + s->label + (s->bar ? GAP + s->bar : 0);
 }
 
 /* Prints an item as wide as the shape. fill: pad with spaces, for a list to the right. */
-static void print_item(FILE *out, const struct shape *s, const struct item *i, bool fill)
+static void print_item(FILE *out, const struct shape *s, const struct item *item, bool fill)
 {
-	char bar[TEXT_BAR], bytes[24], label[sizeof(i->label)], percent[16];
-	strcpy(label, i->label);
+	char bar[TEXT_BAR], bytes[24], label[sizeof(item->label)], percent[16];
+	strcpy(label, item->label);
 	words__cut_middle(label, s->label);
 	fprintf(out, "  %s%*s  %10s  %3s %%", label, (int)(s->label - text__width(label)), "",
-		text__bytes(bytes, sizeof(bytes), i->bytes),
-		text__percent(percent, i->bytes, s->all));
+		text__bytes(bytes, sizeof(bytes), item->bytes),
+		text__percent(percent, item->bytes, s->all));
 	if (!s->bar)
 		return;
-	text__bar(bar, i->bytes, s->all, s->bar, s->unicode, fill);
+	text__bar(bar, item->bytes, s->all, s->bar, s->unicode, fill);
 	fprintf(out, "  %s%s%s", s->cyan, bar, s->plain);
 }
 
+/* Prints a title, padded to this many columns. */
 static void print_title(FILE *out, const struct shape *s, const char *title, size_t columns)
 {
 	fprintf(out, "%s%s%s%*s", s->bold, title, s->plain,
@@ -671,37 +682,38 @@ static void print_title(FILE *out, const struct shape *s, const char *title, siz
 /* Computes the widths for this many columns. */
 static struct shape choose_shape(const struct list *l, size_t columns)
 {
-	struct shape s = { .label = LABEL_MIN };
+	struct shape shape = { .label = LABEL_MIN };
 	size_t room = columns - FIXED;
 
 	for (size_t i = 0; i < l->n; i++) {
-		size_t w = text__width(l->all[i].label);
+		size_t width = text__width(l->all[i].label);
 
-		s.label = w > s.label ? w : s.label;
+		shape.label = width > shape.label ? width : shape.label;
 	}
-	s.label = s.label < LABEL_MOST ? s.label : LABEL_MOST;
-	s.label = s.label < room ? s.label : room;
-	room -= s.label;
+	shape.label = shape.label < LABEL_MOST ? shape.label : LABEL_MOST;
+	shape.label = shape.label < room ? shape.label : room;
+	room -= shape.label;
 	if (room >= GAP + BAR_MIN)
-		s.bar = room - GAP < BAR_WANTED ? room - GAP : BAR_WANTED;
-	return s;
+		shape.bar = room - GAP < BAR_WANTED ? room - GAP : BAR_WANTED;
+	return shape;
 }
 
-static void print_beside(FILE *out, struct list l[2], const struct shape s[2])
+/* Prints both lists side by side. */
+static void print_beside(FILE *out, struct list lists[2], const struct shape shapes[2])
 {
-	size_t width = shape_width(&s[0]);
+	size_t width = shape_width(&shapes[0]);
 
-	print_title(out, &s[0], l[0].title, width + BETWEEN);
-	print_title(out, &s[1], l[1].title, 0);
+	print_title(out, &shapes[0], lists[0].title, width + BETWEEN);
+	print_title(out, &shapes[1], lists[1].title, 0);
 	fputc('\n', out);
-	for (size_t i = 0; i < l[0].n || i < l[1].n; i++) {
-		bool beside = i < l[1].n;
+	for (size_t i = 0; i < lists[0].n || i < lists[1].n; i++) {
+		bool beside = i < lists[1].n;
 
-		if (i < l[0].n)
-			print_item(out, &s[0], &l[0].all[i], beside);
+		if (i < lists[0].n)
+			print_item(out, &shapes[0], &lists[0].all[i], beside);
 		if (beside) {
-			fprintf(out, "%*s", (int)(BETWEEN + (i < l[0].n ? 0 : width)), "");
-			print_item(out, &s[1], &l[1].all[i], false);
+			fprintf(out, "%*s", (int)(BETWEEN + (i < lists[0].n ? 0 : width)), "");
+			print_item(out, &shapes[1], &lists[1].all[i], false);
 		}
 		fputc('\n', out);
 	}
@@ -719,45 +731,48 @@ static void print_alone(FILE *out, const struct list *l, const struct shape *s)
 	}
 }
 
-static void print_lists(FILE *out, struct list l[2], uint64_t all, const struct report_text_opts *o)
+/* Prints both lists, side by side if they fit. all: bytes that are 100 %. */
+static void print_lists(FILE *out, struct list lists[2], uint64_t all,
+			const struct report_text_opts *o)
 {
 	size_t width = report_text__width(out, o), half = (width - BETWEEN) / 2;
-	bool beside = half >= LEAST && l[0].n && l[1].n, colour = report_text__colour(out, o);
-	struct shape s[2];
+	bool beside = half >= LEAST && lists[0].n && lists[1].n,
+	     colour = report_text__colour(out, o);
+	struct shape shapes[2];
 
-	for (int k = 0; k < 2; k++) {
-		s[k] = choose_shape(&l[k], beside ? half : width);
-		s[k].all = all;
-		s[k].unicode = text__unicode();
-		s[k].bold = colour ? "\033[1m" : "";
-		s[k].cyan = colour ? "\033[36m" : "";
-		s[k].plain = colour ? "\033[0m" : "";
+	for (int i = 0; i < 2; i++) {
+		shapes[i] = choose_shape(&lists[i], beside ? half : width);
+		shapes[i].all = all;
+		shapes[i].unicode = text__unicode();
+		shapes[i].bold = colour ? "\033[1m" : "";
+		shapes[i].cyan = colour ? "\033[36m" : "";
+		shapes[i].plain = colour ? "\033[0m" : "";
 	}
 	if (beside) {
-		print_beside(out, l, s);
+		print_beside(out, lists, shapes);
 		return;
 	}
-	for (int k = 0; k < 2; k++)
-		print_alone(out, &l[k], &s[k]);
+	for (int i = 0; i < 2; i++)
+		print_alone(out, &lists[i], &shapes[i]);
 }
 
 int report_text__overview(FILE *out, const struct model *m, size_t device,
 			  const struct report_text_opts *o)
 {
-	struct list l[2] = { { .title = "By role" }, { .title = "By module" } };
-	struct model_device d;
-	int err = list_categories(m, device, o, &l[0]);
+	struct list lists[2] = { { .title = "By role" }, { .title = "By module" } };
+	struct model_device dev;
+	int err = list_categories(m, device, o, &lists[0]);
 
 	if (err)
 		return err;
-	if (!tells_roles(&l[0]))
-		l[0].n = 0;
-	err = list_modules(m, device, o, &l[1]);
+	if (!tells_roles(&lists[0]))
+		lists[0].n = 0;
+	err = list_modules(m, device, o, &lists[1]);
 	if (err)
 		return err;
-	model__device(m, device, &d);
-	print_lists(out, l, o->when == ROWS_AT_MARK ? d.mark_allocated : d.allocated, o);
-	if (l[0].n || l[1].n)
+	model__device(m, device, &dev);
+	print_lists(out, lists, o->when == ROWS_AT_MARK ? dev.mark_allocated : dev.allocated, o);
+	if (lists[0].n || lists[1].n)
 		fputc('\n', out);
 	return 0;
 }

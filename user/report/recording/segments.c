@@ -26,10 +26,10 @@
 static int cmp_pool(const void *a, const void *b)
 {
 	const struct report_pool *x = a, *y = b;
-	int by = memcmp(x->id, y->id, sizeof(x->id));
+	int order = memcmp(x->id, y->id, sizeof(x->id));
 
-	if (by)
-		return by;
+	if (order)
+		return order;
 	if (x->first->seen != y->first->seen)
 		return x->first->seen ? 1 : -1;
 	if (x->first->time != y->first->time)
@@ -49,43 +49,44 @@ static int cmp_size(const void *a, const void *b)
 int report_pools__of(const struct model_segments *s, struct report_pool **ret, size_t *n)
 {
 	struct report_pool *all = calloc(s->n + 1, sizeof(*all));
-	size_t k = 0;
+	size_t n_segments = 0;
 
 	*n = 0;
 	if (!all)
 		return -ENOMEM;
 	for (size_t i = 0; i < s->n; i++) {
-		const struct segment *g = &s->all[i];
-		bool empty = !g->blocks && !g->pending;
+		const struct segment *segment = &s->all[i];
+		bool empty = !segment->blocks && !segment->pending;
 
-		if (segment__private_pool(g) < 0)
+		if (segment__private_pool(segment) < 0)
 			continue;
-		all[k++] = (struct report_pool){ .id = { g->pool[0], g->pool[1] },
-						 .size = g->size,
-						 .allocated = g->allocated,
-						 .free = g->free,
-						 .empty = empty ? g->size : 0,
-						 .kind = segment__private_pool(g),
-						 .segments = 1,
-						 .first = g };
-		if (g->npins)
-			all[k - 1].most = g->pins;
+		all[n_segments++] = (struct report_pool){ .id = { segment->pool[0],
+								  segment->pool[1] },
+							  .size = segment->size,
+							  .allocated = segment->allocated,
+							  .free = segment->free,
+							  .empty = empty ? segment->size : 0,
+							  .kind = segment__private_pool(segment),
+							  .segments = 1,
+							  .first = segment };
+		if (segment->npins)
+			all[n_segments - 1].most = segment->pins;
 	}
-	qsort(all, k, sizeof(*all), cmp_pool);
-	for (size_t i = 0; i < k; i++) {
-		struct report_pool *p = *n ? &all[*n - 1] : NULL;
+	qsort(all, n_segments, sizeof(*all), cmp_pool);
+	for (size_t i = 0; i < n_segments; i++) {
+		struct report_pool *last = *n ? &all[*n - 1] : NULL;
 
-		if (!p || memcmp(p->id, all[i].id, sizeof(p->id))) {
+		if (!last || memcmp(last->id, all[i].id, sizeof(last->id))) {
 			all[(*n)++] = all[i];
 			continue;
 		}
-		p->size += all[i].size;
-		p->allocated += all[i].allocated;
-		p->free += all[i].free;
-		p->empty += all[i].empty;
-		p->segments++;
-		if (all[i].most && (!p->most || all[i].most->bytes > p->most->bytes))
-			p->most = all[i].most;
+		last->size += all[i].size;
+		last->allocated += all[i].allocated;
+		last->free += all[i].free;
+		last->empty += all[i].empty;
+		last->segments++;
+		if (all[i].most && (!last->most || all[i].most->bytes > last->most->bytes))
+			last->most = all[i].most;
 	}
 	qsort(all, *n, sizeof(*all), cmp_size);
 	*ret = all;
@@ -95,7 +96,7 @@ int report_pools__of(const struct model_segments *s, struct report_pool **ret, s
 const char *report_pools__say_free(const struct model_segments *s, enum private_pool kind,
 				   char buf[REPORT_POOLS_TEXT])
 {
-	char bytes[24], n[48];
+	char bytes[24], count[48];
 	int len = snprintf(buf, REPORT_POOLS_TEXT, "cached for %ss only",
 			   words__private_pool(kind));
 
@@ -103,27 +104,29 @@ const char *report_pools__say_free(const struct model_segments *s, enum private_
 		snprintf(buf + len, REPORT_POOLS_TEXT - (size_t)len,
 			 ", %s of it in %s without blocks",
 			 text__bytes(bytes, sizeof(bytes), s->private[kind].empty),
-			 text__counted(n, sizeof(n), s->private[kind].empties, "segment"));
+			 text__counted(count, sizeof(count), s->private[kind].empties, "segment"));
 	return buf;
 }
 
 enum { POOL_SIZE, POOL_ALLOCATED, POOL_SEGMENTS, POOL_KIND, POOL_TAKEN, POOL_HELD };
 
+/* Returns the row's place; NULL is no block: "(empty)". */
 static const char *line_of(char *buf, const struct row *row, const char *cwd, size_t columns)
 {
 	return row ? words__location(buf, row, cwd, columns) : "(empty)";
 }
 
-static void put_pool(struct grid *t, const struct report_pool *p, const char *cwd, char *text)
+/* Adds a row. text: a buffer of REPORT_TEXT bytes. */
+static void put_pool(struct grid *grid, const struct report_pool *p, const char *cwd, char *text)
 {
-	grid__row(t);
-	grid__put(t, POOL_SIZE, text__bytes(text, 24, p->size), NULL);
-	grid__put(t, POOL_ALLOCATED, text__bytes(text, 24, p->allocated), NULL);
-	grid__put(t, POOL_SEGMENTS, text__count(text, 32, p->segments), NULL);
+	grid__row(grid);
+	grid__put(grid, POOL_SIZE, text__bytes(text, 24, p->size), NULL);
+	grid__put(grid, POOL_ALLOCATED, text__bytes(text, 24, p->allocated), NULL);
+	grid__put(grid, POOL_SEGMENTS, text__count(text, 32, p->segments), NULL);
 	snprintf(text, 64, "%s %" PRIu64, words__private_pool(p->kind),
 		 p->id[0] ? p->id[0] : p->id[1]);
-	grid__put(t, POOL_KIND, text, NULL);
-	grid__put(t, POOL_TAKEN, line_of(text, &p->first->taken, cwd, TAKEN_COLUMNS), NULL);
+	grid__put(grid, POOL_KIND, text, NULL);
+	grid__put(grid, POOL_TAKEN, line_of(text, &p->first->taken, cwd, TAKEN_COLUMNS), NULL);
 }
 
 int report_pools__print(FILE *out, const struct model_segments *s, const char *cwd, size_t width,
@@ -138,31 +141,31 @@ int report_pools__print(FILE *out, const struct model_segments *s, const char *c
 	};
 	char text[REPORT_TEXT], count[32];
 	struct report_pool *all = NULL;
-	struct grid *t = NULL;
+	struct grid *grid = NULL;
 	size_t n, shown, room;
 	int err = report_pools__of(s, &all, &n);
 
 	if (err || !n)
 		goto out;
 	err = -ENOMEM;
-	t = grid__new(columns, POOL_HELD);
-	if (!t)
+	grid = grid__new(columns, POOL_HELD);
+	if (!grid)
 		goto out;
 	shown = n < MOST ? n : MOST;
 	for (size_t i = 0; i < shown; i++)
-		put_pool(t, &all[i], cwd, text);
-	err = grid__error(t);
+		put_pool(grid, &all[i], cwd, text);
+	err = grid__error(grid);
 	if (err)
 		goto out;
-	room = grid__fit(t, width, POOL_HELD_MIN, 2);
+	room = grid__fit(grid, width, POOL_HELD_MIN, 2);
 	fputc('\n', out);
-	grid__print_titles(t, out, bold, "Most held by");
+	grid__print_titles(grid, out, bold, "Most held by");
 	for (size_t i = 0; i < shown; i++)
-		grid__print(t, out, i, line_of(text, all[i].most, cwd, room));
+		grid__print(grid, out, i, line_of(text, all[i].most, cwd, room));
 	if (shown < n)
 		fprintf(out, "+ %s more pools\n", text__count(count, sizeof(count), n - shown));
 out:
-	grid__free(t);
+	grid__free(grid);
 	free(all);
 	return err;
 }
@@ -173,22 +176,23 @@ enum { OOM_FREE, OOM_LARGEST, OOM_PIECES, OOM_PENDING, OOM_ALLOCATED, OOM_RESERV
 
 #define OOM_POOL_MIN 32
 
+/* Returns the bytes as text, "-" for 0. */
 static const char *say_bytes(char *buf, uint64_t bytes)
 {
 	return bytes ? text__bytes(buf, 24, bytes) : "-";
 }
 
-static void put_oom_pool(struct grid *t, const struct model_oom_pool *p)
+static void put_oom_pool(struct grid *grid, const struct model_oom_pool *p)
 {
 	char text[48];
 
-	grid__row(t);
-	grid__put(t, OOM_FREE, say_bytes(text, p->free), NULL);
-	grid__put(t, OOM_LARGEST, say_bytes(text, p->largest_gap), NULL);
-	grid__put(t, OOM_PIECES, text__count(text, 32, p->gaps), NULL);
-	grid__put(t, OOM_PENDING, say_bytes(text, p->pending), NULL);
-	grid__put(t, OOM_ALLOCATED, say_bytes(text, p->allocated), NULL);
-	grid__put(t, OOM_RESERVED, say_bytes(text, p->size), NULL);
+	grid__row(grid);
+	grid__put(grid, OOM_FREE, say_bytes(text, p->free), NULL);
+	grid__put(grid, OOM_LARGEST, say_bytes(text, p->largest_gap), NULL);
+	grid__put(grid, OOM_PIECES, text__count(text, 32, p->gaps), NULL);
+	grid__put(grid, OOM_PENDING, say_bytes(text, p->pending), NULL);
+	grid__put(grid, OOM_ALLOCATED, say_bytes(text, p->allocated), NULL);
+	grid__put(grid, OOM_RESERVED, say_bytes(text, p->size), NULL);
 }
 
 int report_pools__print_oom(FILE *out, const struct model_oom *o, size_t width, bool bold)
@@ -201,26 +205,26 @@ int report_pools__print_oom(FILE *out, const struct model_oom *o, size_t width, 
 		[OOM_ALLOCATED] = { "Allocated", true, 0, FIGURE },
 		[OOM_RESERVED] = { "Reserved", true, 1, FIGURE },
 	};
-	struct grid *t = grid__new(columns, OOM_POOL);
+	struct grid *grid = grid__new(columns, OOM_POOL);
 	char text[WORDS_OOM];
 	bool pending = false;
 	int err;
 
-	if (!t)
+	if (!grid)
 		return -ENOMEM;
 	for (size_t i = 0; i < o->npools; i++) {
-		put_oom_pool(t, &o->pools[i]);
+		put_oom_pool(grid, &o->pools[i]);
 		pending |= o->pools[i].pending;
 	}
-	grid__show(t, OOM_PENDING, pending);
-	err = grid__error(t);
+	grid__show(grid, OOM_PENDING, pending);
+	err = grid__error(grid);
 	if (!err) {
-		grid__fit(t, width, OOM_POOL_MIN, 3);
-		grid__print_titles(t, out, bold, "Pool and stream");
+		grid__fit(grid, width, OOM_POOL_MIN, 3);
+		grid__print_titles(grid, out, bold, "Pool and stream");
 		for (size_t i = 0; i < o->npools; i++)
-			grid__print(t, out, i, words__oom_pool(text, &o->pools[i]));
+			grid__print(grid, out, i, words__oom_pool(text, &o->pools[i]));
 	}
-	grid__free(t);
+	grid__free(grid);
 	return err;
 }
 
@@ -262,6 +266,7 @@ struct table {
 	char text[REPORT_TEXT];
 };
 
+/* Returns the kind of blocks in the segment, and what is special about it: "large expandable". */
 static const char *say_kind(struct table *t, const struct segment *s)
 {
 	*t->text = '\0';
@@ -286,6 +291,8 @@ static const char *say_stream(struct table *t, const struct segment *s)
 	return t->text;
 }
 
+/* Returns the line that holds most of the segment, and with room for it " 2.00 MiB + 3 more": that
+ * line's bytes, and the number of other lines. */
 static const char *say_held(struct table *t, const struct segment *s, size_t columns)
 {
 	char more[64] = "", bytes[24], count[32];
@@ -304,6 +311,7 @@ static const char *say_held(struct table *t, const struct segment *s, size_t col
 	return t->text;
 }
 
+/* Returns the text of a cell, but for the last column. */
 static const char *say_cell(struct table *t, const struct segment *s, int col)
 {
 	switch (col) {
@@ -328,6 +336,7 @@ static const char *say_cell(struct table *t, const struct segment *s, int col)
 	return words__location(t->text, &s->taken, t->cwd, TAKEN_MAX);
 }
 
+/* Fills the grid, and hides columns that have no information or no room. Returns 0 or -ENOMEM. */
 static int fill_table(struct table *t, size_t width)
 {
 	bool streams = false, taken = false;
@@ -343,12 +352,12 @@ static int fill_table(struct table *t, size_t width)
 	grid__show(t->grid, COL_STREAM, streams); /* hide columns without information */
 	grid__show(t->grid, COL_TAKEN, taken);
 	for (size_t i = 0; i < t->shown; i++) {
-		size_t w = text__width(say_held(t, &t->s->all[i], 200));
+		size_t columns = text__width(say_held(t, &t->s->all[i], 200));
 
-		held_width = w > held_width ? w : held_width;
+		held_width = columns > held_width ? columns : held_width;
 		grid__row(t->grid);
-		for (int c = 0; c < COL_HELD; c++)
-			grid__put(t->grid, c, say_cell(t, &t->s->all[i], c), NULL);
+		for (int col = 0; col < COL_HELD; col++)
+			grid__put(t->grid, col, say_cell(t, &t->s->all[i], col), NULL);
 	}
 	grid__fit(t->grid, width, held_width < HELD_WANTED ? held_width : HELD_WANTED, 3);
 	t->room = grid__fit(t->grid, width, held_width < HELD_MIN ? held_width : HELD_MIN, 7);
@@ -377,24 +386,26 @@ static void print_sums(FILE *out, const struct model_segments *s)
 {
 	uint64_t reserved = s->has_totals ? s->reserved : s->known;
 	uint64_t cached = reserved > s->allocated ? reserved - s->allocated : 0;
-	char a[24], b[24], c[24], n[48], pool[REPORT_POOLS_TEXT];
+	char bytes[24], count[48], pool[REPORT_POOLS_TEXT];
 
-	fprintf(out, "Reserved: %s in %s\n", text__bytes(a, sizeof(a), reserved),
-		text__counted(n, sizeof(n), s->n, "segment"));
-	fprintf(out, "  allocated %s\n", text__bytes(a, sizeof(a), s->allocated));
-	fprintf(out, "  cached    %s\n", text__bytes(a, sizeof(a), cached));
+	fprintf(out, "Reserved: %s in %s\n", text__bytes(bytes, sizeof(bytes), reserved),
+		text__counted(count, sizeof(count), s->n, "segment"));
+	fprintf(out, "  allocated %s\n", text__bytes(bytes, sizeof(bytes), s->allocated));
+	fprintf(out, "  cached    %s\n", text__bytes(bytes, sizeof(bytes), cached));
 	fprintf(out, "    %s can be returned to CUDA (%s)\n",
-		text__bytes(a, sizeof(a), s->releasable),
-		text__counted(n, sizeof(n), s->empties, "empty segment"));
+		text__bytes(bytes, sizeof(bytes), s->releasable),
+		text__counted(count, sizeof(count), s->empties, "empty segment"));
 	fprintf(out, "    %s cannot be returned: its segments have blocks in use\n",
-		text__bytes(b, sizeof(b), s->stuck));
-	for (int k = 0; k < PRIVATE_NR; k++)
-		if (s->private[k].free)
-			fprintf(out, "    %s %s\n", text__bytes(b, sizeof(b), s->private[k].free),
-				report_pools__say_free(s, k, pool));
+		text__bytes(bytes, sizeof(bytes), s->stuck));
+	for (int kind = 0; kind < PRIVATE_NR; kind++)
+		if (s->private[kind].free)
+			fprintf(out, "    %s %s\n",
+				text__bytes(bytes, sizeof(bytes), s->private[kind].free),
+				report_pools__say_free(s, kind, pool));
 	if (s->pending)
-		fprintf(out, "    %s waits for a stream\n", text__bytes(b, sizeof(b), s->pending));
-	fprintf(out, "    largest gap %s\n", text__bytes(c, sizeof(c), s->largest_gap));
+		fprintf(out, "    %s waits for a stream\n",
+			text__bytes(bytes, sizeof(bytes), s->pending));
+	fprintf(out, "    largest gap %s\n", text__bytes(bytes, sizeof(bytes), s->largest_gap));
 	if (cached && !s->pending_known)
 		fputs("    (may include blocks freed with record_stream that still wait for a "
 		      "stream)\n",
@@ -404,27 +415,29 @@ static void print_sums(FILE *out, const struct model_segments *s)
 /* Prints the memory that is in no known segment or block. */
 static void print_unknown(FILE *out, const struct model_segments *s)
 {
-	struct report_below b = words__below(s);
-	char x[24], y[24], n[48];
+	struct report_below below = words__below(s);
+	char bytes[24], without_memory[24], count[48];
 
-	if (b.missing > 0)
-		fprintf(out, "%s in segments not known\n", text__bytes(x, sizeof(x), b.missing));
-	if (b.missing < 0)
+	if (below.missing > 0)
+		fprintf(out, "%s in segments not known\n",
+			text__bytes(bytes, sizeof(bytes), below.missing));
+	if (below.missing < 0)
 		fprintf(out, "%s too much: a segment went unseen\n",
-			text__bytes(x, sizeof(x), 0 - (uint64_t)b.missing));
+			text__bytes(bytes, sizeof(bytes), 0 - (uint64_t)below.missing));
 	if (s->unmapped)
 		fprintf(out,
 			"%s has no memory now, with %s in %s: other code unmapped it (sleep "
 			"mode)\n",
-			text__bytes(y, sizeof(y), s->unmapped),
-			text__bytes(x, sizeof(x), s->unmapped_inside),
-			text__counted(n, sizeof(n), s->unmapped_blocks, "block"));
+			text__bytes(without_memory, sizeof(without_memory), s->unmapped),
+			text__bytes(bytes, sizeof(bytes), s->unmapped_inside),
+			text__counted(count, sizeof(count), s->unmapped_blocks, "block"));
 	if (s->outside)
 		fprintf(out, "%s in %s blocks in no known segment\n",
-			text__bytes(x, sizeof(x), s->outside),
-			text__count(n, sizeof(n), s->outside_blocks));
-	if (b.nameless > 0)
-		fprintf(out, "%s in blocks not known\n", text__bytes(x, sizeof(x), b.nameless));
+			text__bytes(bytes, sizeof(bytes), s->outside),
+			text__count(count, sizeof(count), s->outside_blocks));
+	if (below.nameless > 0)
+		fprintf(out, "%s in blocks not known\n",
+			text__bytes(bytes, sizeof(bytes), below.nameless));
 }
 
 int report_text__segments(FILE *out, const struct model *m, size_t device, const struct facts *f,
@@ -491,6 +504,7 @@ static __attribute__((format(printf, 4, 5))) void print_line(struct lines *l, bo
 		words__cut(l->text, l->width - FIGURE_WIDTH - 2));
 }
 
+/* Returns "now", "at the peak", "at the end" or "at 1.20 s". */
 static const char *say_moment(char *buf, size_t size, const struct report_text_opts *o,
 			      const struct model_device *d)
 {
@@ -505,6 +519,7 @@ static const char *say_moment(char *buf, size_t size, const struct report_text_o
 	return buf;
 }
 
+/* Prints the driver's figure for the process, and how much of it memtrace-bpf did not see. */
 static void print_used(struct lines *l, const struct model_segments *s,
 		       const struct report_below *b)
 {
@@ -542,31 +557,33 @@ static void print_blocks_are_calls(struct lines *l, const struct model_segments 
 				       words__fact_number(f, "allocator_tensors")));
 }
 
-/* Prints reserved memory, with what of it is cached. */
+/* Prints the reserved memory, and what can and cannot be returned of the cached part. */
 static void print_cached(struct lines *l, const struct model_segments *s)
 {
 	uint64_t cached = s->reserved > s->allocated ? s->reserved - s->allocated : 0;
-	char a[24], b[24], pool[REPORT_POOLS_TEXT];
+	char allocated[24], other[24], pool[REPORT_POOLS_TEXT];
 
 	print_line(l, true, s->reserved, "reserved = %s allocated + %s cached",
-		   text__bytes(a, sizeof(a), s->allocated), text__bytes(b, sizeof(b), cached));
+		   text__bytes(allocated, sizeof(allocated), s->allocated),
+		   text__bytes(other, sizeof(other), cached));
 	if (s->unmapped)
 		print_line(
 			l, true, s->unmapped,
 			"of this without memory: other code unmapped it, last at %s (sleep mode)",
-			text__time(a, sizeof(a), s->unmapped_time));
+			text__time(allocated, sizeof(allocated), s->unmapped_time));
 	if (s->n) {
 		print_line(l, true, s->releasable, "cached, can be returned to CUDA");
 		print_line(l, true, s->stuck,
 			   "cached, cannot be returned (blocks in use), largest gap %s",
-			   text__bytes(a, sizeof(a), s->largest_gap));
+			   text__bytes(allocated, sizeof(allocated), s->largest_gap));
 	}
-	for (int k = 0; k < PRIVATE_NR; k++)
-		if (s->private[k].free)
-			print_line(l, true, s->private[k].free, "%s",
-				   report_pools__say_free(s, k, pool));
+	for (int kind = 0; kind < PRIVATE_NR; kind++)
+		if (s->private[kind].free)
+			print_line(l, true, s->private[kind].free, "%s",
+				   report_pools__say_free(s, kind, pool));
 }
 
+/* Prints the allocator's memory. */
 static void print_reserved(struct lines *l, const struct model_segments *s, const struct facts *f)
 {
 	const char *allocator = facts__get(f, "allocator") ?: "";
@@ -592,7 +609,7 @@ static size_t count_unmanaged(const struct model_segments *s)
 static void print_others_by_function(struct lines *l, const struct model_segments *s,
 				     const char *cwd)
 {
-	char where[REPORT_TEXT], n[32];
+	char where[REPORT_TEXT], count[32];
 	uint64_t rest = s->others_bytes;
 	size_t shown = 0;
 
@@ -607,13 +624,15 @@ static void print_others_by_function(struct lines *l, const struct model_segment
 	}
 	if (rest)
 		print_line(l, true, rest, "taken by other code: + %s more",
-			   text__count(n, sizeof(n), count_unmanaged(s) - shown));
+			   text__count(count, sizeof(count), count_unmanaged(s) - shown));
 }
 
+/* Prints the memory that other code than the allocator took: by function for FRAMES_NATIVE,
+ * otherwise on one line with the largest place. */
 static void print_others(struct lines *l, const struct model_segments *s, const char *cwd,
 			 enum frame_choice which_line)
 {
-	char where[REPORT_TEXT], more[48] = "", n[32];
+	char where[REPORT_TEXT], more[48] = "", count[32];
 	size_t first = 0, unmanaged = count_unmanaged(s);
 
 	while (first < s->nothers && s->others[first].how == MEM_MANAGED)
@@ -623,7 +642,8 @@ static void print_others(struct lines *l, const struct model_segments *s, const 
 		first = s->nothers;
 	}
 	if (unmanaged > 1)
-		snprintf(more, sizeof(more), ", %s more", text__count(n, sizeof(n), unmanaged - 1));
+		snprintf(more, sizeof(more), ", %s more",
+			 text__count(count, sizeof(count), unmanaged - 1));
 	if (first < s->nothers) {
 		words__location(where, &s->others[first].row, cwd, 40);
 		print_line(l, true, s->others_bytes, "taken by other code (%s, %s%s)",
@@ -635,12 +655,12 @@ static void print_others(struct lines *l, const struct model_segments *s, const 
 
 static void print_requested(struct lines *l, const struct model_segments *s)
 {
-	char a[24], b[24];
+	char requested[24], rounding[24];
 
 	if (s->requested && s->requested <= s->allocated)
 		print_line(l, true, s->allocated, "allocated = %s asked for + %s rounding",
-			   text__bytes(a, sizeof(a), s->requested),
-			   text__bytes(b, sizeof(b), s->allocated - s->requested));
+			   text__bytes(requested, sizeof(requested), s->requested),
+			   text__bytes(rounding, sizeof(rounding), s->allocated - s->requested));
 }
 
 static void print_pinned(struct lines *l, const struct model_segments *s)
@@ -652,7 +672,7 @@ static void print_pinned(struct lines *l, const struct model_segments *s)
 			   "pinned host memory, not of the device");
 }
 
-/* Prints differences between sums. */
+/* Prints differences between sums that should be equal. */
 static void print_check(struct lines *l, const struct report_below *b)
 {
 	if (b->segments_known && b->missing > 0)

@@ -77,54 +77,54 @@ static bool next_shown(struct report_frames *s, struct dict_stack st, uint32_t *
 static int cmp_shown(const void *a, const void *b, void *ctx)
 {
 	const struct row *x = a, *y = b;
-	struct dict_stack p, q;
+	struct dict_stack stack_x, stack_y;
 	struct report_frames *s = ctx;
 	uint32_t i = 0, k = 0;
-	int c;
+	int order;
 
 	if (x->before_attach != y->before_attach)
 		return x->before_attach ? 1 : -1;
-	c = (int)x->phase - (int)y->phase;
-	if (!c)
-		c = strcmp(x->source, y->source);
-	if (!c && row__has_leaf(x) != row__has_leaf(y))
-		c = row__has_leaf(x) ? 1 : -1;
-	if (!c && row__has_leaf(x))
-		c = strcmp(x->node_class, y->node_class);
-	if (c || x->stack == y->stack)
-		return c;
-	p = dict__get_stack(s->d, x->stack);
-	q = dict__get_stack(s->d, y->stack);
+	order = (int)x->phase - (int)y->phase;
+	if (!order)
+		order = strcmp(x->source, y->source);
+	if (!order && row__has_leaf(x) != row__has_leaf(y))
+		order = row__has_leaf(x) ? 1 : -1;
+	if (!order && row__has_leaf(x))
+		order = strcmp(x->node_class, y->node_class);
+	if (order || x->stack == y->stack)
+		return order;
+	stack_x = dict__get_stack(s->d, x->stack);
+	stack_y = dict__get_stack(s->d, y->stack);
 	for (;; i++, k++) {
-		bool more = next_shown(s, p, &i);
-		bool other = next_shown(s, q, &k);
+		bool more = next_shown(s, stack_x, &i);
+		bool other = next_shown(s, stack_y, &k);
 
 		if (more != other)
 			return more ? 1 : -1;
 		if (!more)
-			return (int)p.walk - (int)q.walk;
-		if (p.frames[i].loc != q.frames[k].loc)
-			return p.frames[i].loc < q.frames[k].loc ? -1 : 1;
-		if (s->all && p.frames[i].module != q.frames[k].module)
-			return p.frames[i].module < q.frames[k].module ? -1 : 1;
+			return (int)stack_x.walk - (int)stack_y.walk;
+		if (stack_x.frames[i].loc != stack_y.frames[k].loc)
+			return stack_x.frames[i].loc < stack_y.frames[k].loc ? -1 : 1;
+		if (s->all && stack_x.frames[i].module != stack_y.frames[k].module)
+			return stack_x.frames[i].module < stack_y.frames[k].module ? -1 : 1;
 	}
 }
 
 /* Makes to->module a pattern that also matches r's module. Returns false if memory is short. */
 static bool cover_modules(struct report_frames *s, struct row *to, const struct row *r)
 {
-	char **v, *pattern;
+	char **grown, *pattern;
 
 	if (!strcmp(to->module, r->module))
 		return true;
-	v = reallocarray(s->patterns, s->npatterns + 1, sizeof(*v));
-	if (!v)
+	grown = reallocarray(s->patterns, s->npatterns + 1, sizeof(*grown));
+	if (!grown)
 		return false;
-	s->patterns = v;
+	s->patterns = grown;
 	pattern = malloc(strlen(to->module) + 4);
 	if (!pattern)
 		return false;
-	v[s->npatterns++] = pattern;
+	grown[s->npatterns++] = pattern;
 	strcpy(pattern, to->module);
 	pattern__cover(pattern, r->module);
 	to->module = pattern;
@@ -149,12 +149,12 @@ static int cmp_stack_module(const void *a, const void *b, void *ctx)
 	return c ? c : cmp_module(a, b);
 }
 
-/* Adds row r to row `to`. last: the row before r in the order of cmp_stack_module(), unchanged.
+/* Adds row r to row `to`. previous: the row before r in the order of cmp_stack_module(), unchanged.
  * Returns false if memory is short. */
-static bool add_row(struct report_frames *s, struct row *to, const struct row *last,
+static bool add_row(struct report_frames *s, struct row *to, const struct row *previous,
 		    const struct row *r)
 {
-	if (cmp_module(last, r))
+	if (cmp_module(previous, r))
 		to->modules += r->modules;
 	to->bytes += r->bytes;
 	to->count += r->count;
@@ -173,8 +173,8 @@ static bool add_row(struct report_frames *s, struct row *to, const struct row *l
 int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n)
 {
 	uint64_t sum = 0;
-	struct row last;
-	size_t k = 0;
+	struct row previous;
+	size_t kept = 0;
 
 	if (!*n)
 		return 0;
@@ -182,15 +182,15 @@ int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n)
 	for (size_t i = 0; i < *n; i++) {
 		struct row r = rows[i];
 
-		if (!k || rows[i].before_attach || cmp_shown(&rows[k - 1], &rows[i], s) != 0)
-			rows[k++] = r;
-		else if (!add_row(s, &rows[k - 1], &last, &r))
+		if (!kept || r.before_attach || cmp_shown(&rows[kept - 1], &r, s) != 0)
+			rows[kept++] = r;
+		else if (!add_row(s, &rows[kept - 1], &previous, &r))
 			return -ENOMEM;
-		last = r;
+		previous = r;
 	}
-	*n = k;
-	qsort(rows, k, sizeof(*rows), row__compare);
-	for (size_t i = 0; i < k; i++)
+	*n = kept;
+	qsort(rows, kept, sizeof(*rows), row__compare);
+	for (size_t i = 0; i < kept; i++)
 		rows[i].cumulative = sum += rows[i].bytes;
 	return 0;
 }
@@ -200,6 +200,7 @@ static void print_line(FILE *out, unsigned depth, const char *text)
 	fprintf(out, "%*s%s\n", (int)(4 + INDENT * (depth < DEEPEST ? depth : DEEPEST)), "", text);
 }
 
+/* Prints "file:line function" of a frame; "?" if its place is not known. */
 static void print_frame(struct report_frames *s, FILE *out, unsigned depth, struct dict_frame f)
 {
 	struct dict_loc loc = dict__get_loc(s->d, f.loc);
@@ -217,14 +218,14 @@ static void print_frame(struct report_frames *s, FILE *out, unsigned depth, stru
 
 void report_frames__print(struct report_frames *s, FILE *out, const struct row *r)
 {
-	struct dict_stack st = dict__get_stack(s->d, r->stack);
+	struct dict_stack stack = dict__get_stack(s->d, r->stack);
 	unsigned depth = 0;
 
-	for (uint32_t i = st.n; i-- > 0;)
-		if (!is_hidden(s, st.frames[i]))
-			print_frame(s, out, depth++, st.frames[i]);
-	if (st.walk)
-		fprintf(out, "    (%s)\n", facts__walk_name(st.walk));
+	for (uint32_t i = stack.n; i-- > 0;)
+		if (!is_hidden(s, stack.frames[i]))
+			print_frame(s, out, depth++, stack.frames[i]);
+	if (stack.walk)
+		fprintf(out, "    (%s)\n", facts__walk_name(stack.walk));
 	if (row__has_leaf(r)) {
 		text__clean(s->text, sizeof(s->text), r->node_class, strlen(r->node_class));
 		print_line(out, depth, s->text);

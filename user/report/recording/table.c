@@ -28,6 +28,7 @@ struct lines {
 	size_t n, cap;
 };
 
+/* True if both are NULL, or equal. */
 static bool same_text(const char *a, const char *b)
 {
 	return a == b || (a && b && !strcmp(a, b));
@@ -38,43 +39,45 @@ static bool same_line(const struct row *a, const struct row *b)
 	return a->line == b->line && same_text(a->file, b->file) && same_text(a->func, b->func);
 }
 
-static int add_line(struct lines *l, const struct row *r)
+/* Adds the row's bytes to the entry of its line. Returns 0 or -ENOMEM. */
+static int add_line(struct lines *lines, const struct row *r)
 {
-	for (size_t i = 0; i < l->n; i++) {
-		if (same_line(&l->all[i], r)) {
-			l->all[i].bytes += r->bytes;
+	for (size_t i = 0; i < lines->n; i++) {
+		if (same_line(&lines->all[i], r)) {
+			lines->all[i].bytes += r->bytes;
 			return 0;
 		}
 	}
-	if (array__grow(&l->all, &l->cap, l->n + 1, sizeof(*l->all)))
+	if (array__grow(&lines->all, &lines->cap, lines->n + 1, sizeof(*lines->all)))
 		return -ENOMEM;
-	l->all[l->n++] = *r;
+	lines->all[lines->n++] = *r;
 	return 0;
 }
 
-/* Adds up the innermost lines of the stacks that belong to a row of the table. of_rows: options of
- * the table's rows. */
-static int collect_lines(const struct model *m, size_t device, const struct row_opts *of_rows,
-			 const struct row *of, struct lines *l)
+/* Adds up the innermost lines of the stacks that belong to a row of the table. table_opts: options
+ * of the table's rows. Returns 0 or -errno. */
+static int collect_lines(const struct model *m, size_t device, const struct row_opts *table_opts,
+			 const struct row *row, struct lines *lines)
 {
-	struct row_opts opts = { .when = of_rows->when,
+	struct row_opts opts = { .when = table_opts->when,
 				 .split = 1u << BY_LINE | 1u << BY_STACK | 1u << BY_PHASE |
 					  1u << BY_CATEGORY };
-	struct row *rows = NULL, r;
-	struct row_frame f;
+	struct row *rows = NULL, innermost;
+	struct row_frame frame;
 	size_t n = 0;
 	int err = model__rows(m, device, &opts, &rows, &n);
 
 	for (size_t i = 0; !err && i < n; i++) {
-		if (rows[i].before_attach || !same_line(&rows[i], of) ||
-		    (!of_rows->any_phase && rows[i].phase != of->phase) ||
-		    (!of_rows->any_category && !same_text(rows[i].category, of->category)) ||
-		    !model__stack_line(m, rows[i].stack, FRAMES_ALL, &f))
+		if (rows[i].before_attach || !same_line(&rows[i], row) ||
+		    (!table_opts->any_phase && rows[i].phase != row->phase) ||
+		    (!table_opts->any_category && !same_text(rows[i].category, row->category)) ||
+		    !model__stack_line(m, rows[i].stack, FRAMES_ALL, &frame))
 			continue;
-		r = (struct row){
-			.bytes = rows[i].bytes, .file = f.file, .func = f.func, .line = f.line
-		};
-		err = add_line(l, &r);
+		innermost = (struct row){ .bytes = rows[i].bytes,
+					  .file = frame.file,
+					  .func = frame.func,
+					  .line = frame.line };
+		err = add_line(lines, &innermost);
 	}
 	free(rows);
 	return err;
@@ -88,26 +91,26 @@ static int cmp_bytes(const void *a, const void *b)
 }
 
 /* Prints the lines of libraries that allocated a row's memory, if they differ from the row's
- * line. */
+ * line. Arguments are as for collect_lines(). Returns 0 or -errno. */
 static int print_library_lines(FILE *out, const struct model *m, size_t device,
-			       const struct row_opts *of_rows, const struct row *of,
+			       const struct row_opts *table_opts, const struct row *row,
 			       const char *cwd, size_t columns)
 {
 	char at[REPORT_TEXT], bytes[24];
-	struct lines l = { 0 };
-	int err = collect_lines(m, device, of_rows, of, &l);
+	struct lines found = { 0 };
+	int err = collect_lines(m, device, table_opts, row, &found);
 
-	if (!err && l.n && !(l.n == 1 && same_line(&l.all[0], of))) {
-		qsort(l.all, l.n, sizeof(*l.all), cmp_bytes);
-		for (size_t i = 0; i < l.n && i < SHOWN; i++)
+	if (!err && found.n && !(found.n == 1 && same_line(&found.all[0], row))) {
+		qsort(found.all, found.n, sizeof(*found.all), cmp_bytes);
+		for (size_t i = 0; i < found.n && i < SHOWN; i++)
 			fprintf(out, "%12s%10s  in %s\n", "",
-				text__bytes(bytes, sizeof(bytes), l.all[i].bytes),
-				words__location(at, &l.all[i], cwd,
+				text__bytes(bytes, sizeof(bytes), found.all[i].bytes),
+				words__location(at, &found.all[i], cwd,
 						columns > 47 ? columns - 27 : 20));
-		if (l.n > SHOWN)
-			fprintf(out, "%24s+ %zu more lines (--frames all)\n", "", l.n - SHOWN);
+		if (found.n > SHOWN)
+			fprintf(out, "%24s+ %zu more lines (--frames all)\n", "", found.n - SHOWN);
 	}
-	free(l.all);
+	free(found.all);
 	return err;
 }
 
@@ -138,12 +141,12 @@ struct table {
 	const struct dict *d;
 	const struct report_text_opts *o;
 	const char *cwd;
-	struct holder_rows of;
-	struct row *rows; /* the rows in `of`, after merging */
+	struct holder_rows model_rows;
+	struct row *rows; /* model_rows, after merging */
 	size_t n, shown;
 	struct row rest;	      /* sum of the rows that --top leaves out */
-	size_t nout;		      /* rows that --filter leaves out, after the n rows */
-	struct row out_rest;	      /* sum of those rows */
+	size_t nfiltered;	      /* rows that --filter leaves out, after the n rows */
+	struct row filtered;	      /* sum of those rows */
 	struct report_frames *frames; /* for --by stack */
 	uint64_t all;		      /* 100 %: the allocator's figure */
 	uint64_t sum;		      /* sum of all rows, bytes */
@@ -208,6 +211,7 @@ static const char *say_modules(struct table *t, const struct row *r, size_t colu
 #define MARK_SHORT 10 /* columns of "  <- grows" */
 #define MARKED_MIN 12 /* least columns of a place before a mark */
 
+/* Returns the growing line that the row is marked with; NULL: none. */
 static const struct growth_line *growth_of(const struct table *t, const struct row *r)
 {
 	return t->growing ? t->growing[r - t->rows] : NULL;
@@ -228,6 +232,7 @@ static const char *say_where(struct table *t, const struct row *r, size_t column
 	return t->text;
 }
 
+/* Returns the text of a cell. columns: room in Module and in the last column. */
 static const char *say_cell(struct table *t, const struct row *r, int col, size_t columns)
 {
 	switch (col) {
@@ -262,11 +267,13 @@ static const char *say_cell(struct table *t, const struct row *r, int col, size_
 	return say_where(t, r, columns);
 }
 
+/* Memory of a layer is also in the rows of the layers around it. */
 static bool rows_overlap(const struct table *t)
 {
 	return t->last == BY_LAYER;
 }
 
+/* Returns the escape sequence of a cell; NULL: none. */
 static const char *colour_of(const struct table *t, const struct row *r, int col)
 {
 	if (!report_text__colour(t->out, t->o))
@@ -276,41 +283,41 @@ static const char *colour_of(const struct table *t, const struct row *r, int col
 	return col == COL_BAR ? "\033[36m" : NULL;
 }
 
-/* Adds a row. sum: the row is the sum of rows that are not shown. */
-static void put_row(struct table *t, const struct row *r, bool sum)
+/* Adds a row to the grid. is_sum: it is the sum of rows that are not shown. */
+static void put_row(struct table *t, const struct row *r, bool is_sum)
 {
-	const unsigned sums = 1U << COL_SIZE | 1U << COL_PERCENT | 1U << COL_CUMULATIVE |
-			      1U << COL_BLOCKS;
+	const unsigned summed_columns = 1U << COL_SIZE | 1U << COL_PERCENT | 1U << COL_CUMULATIVE |
+					1U << COL_BLOCKS;
 
 	grid__row(t->grid);
-	for (int c = 0; c < COL_WHERE; c++)
-		if (!sum || (!rows_overlap(t) && (sums & 1U << c)))
-			grid__put(t->grid, c, say_cell(t, r, c, t->module_max),
-				  sum ? NULL : colour_of(t, r, c));
+	for (int col = 0; col < COL_WHERE; col++)
+		if (!is_sum || (!rows_overlap(t) && (summed_columns & 1U << col)))
+			grid__put(t->grid, col, say_cell(t, r, col, t->module_max),
+				  is_sum ? NULL : colour_of(t, r, col));
 }
 
 /* Fills the grid with the rows. Hidden columns stay hidden. Returns 0 or -ENOMEM. */
 static int fill_table(struct table *t)
 {
-	struct grid *before = t->grid;
+	struct grid *previous = t->grid;
 
 	t->grid = grid__new(t->columns, COL_WHERE);
-	for (int c = 0; t->grid && before && c < COL_WHERE; c++)
-		grid__show(t->grid, c, grid__shown(before, c));
-	grid__free(before);
+	for (int col = 0; t->grid && previous && col < COL_WHERE; col++)
+		grid__show(t->grid, col, grid__shown(previous, col));
+	grid__free(previous);
 	if (!t->grid)
 		return -ENOMEM;
 	t->where_width = 0;
 	for (size_t i = 0; i < t->shown; i++) {
-		size_t w = text__width(say_where(t, &t->rows[i], 200));
+		size_t width = text__width(say_where(t, &t->rows[i], 200));
 
-		t->where_width = w > t->where_width ? w : t->where_width;
+		t->where_width = width > t->where_width ? width : t->where_width;
 		put_row(t, &t->rows[i], false);
 	}
 	if (t->shown < t->n)
 		put_row(t, &t->rest, true);
-	if (t->nout)
-		put_row(t, &t->out_rest, true);
+	if (t->nfiltered)
+		put_row(t, &t->filtered, true);
 	return grid__error(t->grid);
 }
 
@@ -355,10 +362,10 @@ static void order_columns(struct table *t)
 		[COL_BLOCKS] = 1, [COL_ROLE] = 2, [COL_THREAD] = 3, [COL_MODULE] = 4, [COL_PHASE] = 5
 	};
 
-	for (int c = 0; c < COL_WHERE; c++) {
-		t->columns[c] = (struct column){ .title = titles[c], .right = c < COL_ROLE };
+	for (int col = 0; col < COL_WHERE; col++) {
+		t->columns[col] = (struct column){ .title = titles[col], .right = col < COL_ROLE };
 		if (!t->o->columns)
-			t->columns[c].goes = t->o->split ? split[c] : plain[c];
+			t->columns[col].goes = t->o->split ? split[col] : plain[col];
 	}
 	t->columns[COL_SIZE].least = 10;
 	t->columns[COL_PERCENT].least = 3;
@@ -379,15 +386,20 @@ static void hide_columns(struct table *t)
 			    strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
 		has_module |= t->rows[i].modules != 0;
 	}
-	for (int c = 0; c < COL_WHERE; c++)
-		grid__show(t->grid, c,
-			   (wanted & 1U << c) && report_columns__is_of(c, groups) &&
-				   (c < COL_ROLE || !report_columns__is_of(c, 1U << t->last)) &&
-				   (c != COL_ROLE || has_role) && (c != COL_MODULE || has_module) &&
-				   (c != COL_PHASE || has_phase));
+	for (int col = 0; col < COL_WHERE; col++) {
+		bool in_last = col >= COL_ROLE && report_columns__is_of(col, 1U << t->last);
+		bool empty = (col == COL_ROLE && !has_role) || (col == COL_MODULE && !has_module) ||
+			     (col == COL_PHASE && !has_phase);
+
+		grid__show(t->grid, col,
+			   (wanted & 1U << col) && report_columns__is_of(col, groups) && !in_last &&
+				   !empty);
+	}
 	grid__show(t->grid, COL_BAR, t->o->bars == REPORT_ALWAYS);
 }
 
+/* Hides columns until the last one has room, the least important first, and adds bars if there is
+ * room. */
 static void choose_columns(struct table *t, size_t width)
 {
 	hide_columns(t);
@@ -424,30 +436,32 @@ void report_text__left_out(const struct grid *g, FILE *out, size_t row, size_t n
 static bool is_most(const struct table *t, const struct row *r)
 {
 	return t->last == BY_LINE && !t->o->split && t->o->which_line == FRAMES_USER &&
-	       t->o->when != ROWS_TOTAL && !r->before_attach && r->file && !t->nout &&
+	       t->o->when != ROWS_TOTAL && !r->before_attach && r->file && !t->nfiltered &&
 	       r->bytes / 9 > t->all / 10;
 }
 
+/* Prints the rows, with lines of libraries or stacks below them, and the sums of those left out.
+ * Returns 0 or -errno. */
 static int print_rows(struct table *t, const struct model *m, size_t device)
 {
-	struct row_opts of_rows = { .when = t->o->when,
-				    .any_phase = !grid__shown(t->grid, COL_PHASE),
-				    .any_category = !grid__shown(t->grid, COL_ROLE) };
+	struct row_opts table_opts = { .when = t->o->when,
+				       .any_phase = !grid__shown(t->grid, COL_PHASE),
+				       .any_category = !grid__shown(t->grid, COL_ROLE) };
 	int err = 0;
 
 	for (size_t i = 0; i < t->shown && !err; i++) {
 		grid__print(t->grid, t->out, i, say_where(t, &t->rows[i], t->room));
 		if (is_most(t, &t->rows[i]))
-			err = print_library_lines(t->out, m, device, &of_rows, &t->rows[i], t->cwd,
-						  report_text__width(t->out, t->o));
+			err = print_library_lines(t->out, m, device, &table_opts, &t->rows[i],
+						  t->cwd, report_text__width(t->out, t->o));
 		if (t->last == BY_STACK && !t->rows[i].before_attach)
 			report_frames__print(t->frames, t->out, &t->rows[i]);
 	}
 	if (t->shown < t->n)
 		report_text__left_out(t->grid, t->out, t->shown, t->n - t->shown, "more row",
 				      t->room);
-	if (t->nout)
-		report_text__left_out(t->grid, t->out, t->shown + (t->shown < t->n), t->nout,
+	if (t->nfiltered)
+		report_text__left_out(t->grid, t->out, t->shown + (t->shown < t->n), t->nfiltered,
 				      "filtered row", t->room);
 	return err;
 }
@@ -475,19 +489,21 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 		text__bytes(bytes, sizeof(bytes), report_text__all(dev, o->when)));
 }
 
-/* The rows add up to the allocator's figure, unless events were lost. */
+/* Says so if the rows do not add up to the allocator's figure, as after lost events. */
 static void print_check(const struct table *t)
 {
 	bool above = t->sum > t->all;
-	uint64_t by = above ? t->sum - t->all : t->all - t->sum;
+	uint64_t difference = above ? t->sum - t->all : t->all - t->sum;
 	const char *why = t->lost ? " because events were lost" : "";
-	char a[24], b[24], c[24];
+	char sum[24], figure[24], off[24];
 
-	if (!rows_overlap(t) && by)
+	if (!rows_overlap(t) && difference)
 		fprintf(t->out,
 			"These rows add up to %s, not to the %s of the allocator: %s %s%s.\n",
-			text__bytes(a, sizeof(a), t->sum), text__bytes(b, sizeof(b), t->all),
-			text__bytes(c, sizeof(c), by), above ? "too much" : "are missing", why);
+			text__bytes(sum, sizeof(sum), t->sum),
+			text__bytes(figure, sizeof(figure), t->all),
+			text__bytes(off, sizeof(off), difference),
+			above ? "too much" : "are missing", why);
 }
 
 /* Fills t->growing: marks the largest row of each line that grows. Returns 0 or -ENOMEM. */
@@ -499,15 +515,15 @@ static int mark_rows(struct table *t)
 	t->growing = NULL;
 	if (t->growth.verdict != GROWTH_VERDICT_GROWS)
 		return 0;
-	t->growing = calloc(t->of.n + 1, sizeof(*t->growing));
+	t->growing = calloc(t->model_rows.n + 1, sizeof(*t->growing));
 	if (!t->growing)
 		return -ENOMEM;
 	for (size_t i = 0; i < t->n; i++) {
-		bool marked = false;
+		bool marked = false; /* a larger row has the mark */
 
 		line = growth_summary__line(&t->growth, &t->rows[i]);
-		for (size_t k = 0; k < i && line && !marked; k++)
-			marked = t->growing[k] == line;
+		for (size_t larger = 0; larger < i && line && !marked; larger++)
+			marked = t->growing[larger] == line;
 		t->growing[i] = marked ? NULL : line;
 	}
 	return 0;
@@ -519,18 +535,19 @@ static int take_rows(struct table *t, const struct model *m, size_t device,
 		     const struct row_opts *opts)
 {
 	bool names = !t->o->split && (t->o->by == BY_LINE || t->o->by == BY_STACK);
-	uint64_t sum = 0;
+	uint64_t cumulative = 0;
 	int err;
 
-	holder_rows__free(&t->of);
-	err = holder_rows__of(m, device, opts, names && t->o->when != ROWS_TOTAL, &t->of);
+	holder_rows__free(&t->model_rows);
+	err = holder_rows__of(m, device, opts, names && t->o->when != ROWS_TOTAL, &t->model_rows);
 	if (err)
 		return err;
-	t->rows = t->of.all;
-	t->sum = t->of.n ? t->rows[t->of.n - 1].cumulative : 0;
-	t->n = report_select__kept(t->rows, t->of.n, &t->out_rest.bytes, &t->out_rest.count);
-	t->nout = t->of.n - t->n;
-	t->out_rest.cumulative = t->sum;
+	t->rows = t->model_rows.all;
+	t->sum = t->model_rows.n ? t->rows[t->model_rows.n - 1].cumulative : 0;
+	t->n = report_select__kept(t->rows, t->model_rows.n, &t->filtered.bytes,
+				   &t->filtered.count);
+	t->nfiltered = t->model_rows.n - t->n;
+	t->filtered.cumulative = t->sum;
 	if (t->frames)
 		err = report_frames__merge(t->frames, t->rows, &t->n);
 	if (err)
@@ -541,17 +558,18 @@ static int take_rows(struct table *t, const struct model *m, size_t device,
 	t->rest = (struct row){ 0 };
 	for (size_t i = 0; i < t->n; i++) {
 		/* Rows that overlap have the model's sums, which are not shown. */
-		t->rows[i].cumulative = sum += t->rows[i].bytes;
+		t->rows[i].cumulative = cumulative += t->rows[i].bytes;
 		if (i < t->shown)
 			continue;
 		t->rest.bytes += t->rows[i].bytes;
 		t->rest.count += t->rows[i].count;
-		t->rest.cumulative = sum;
+		t->rest.cumulative = cumulative;
 	}
 	return mark_rows(t);
 }
 
-static bool all_columns(const struct table *t)
+/* True if the columns that are hidden first have room. Columns that the user named always stay. */
+static bool has_all_columns(const struct table *t)
 {
 	return t->o->columns ||
 	       (grid__shown(t->grid, COL_PHASE) && grid__shown(t->grid, COL_BLOCKS));
@@ -568,7 +586,7 @@ static int lay_out(struct table *t, size_t width)
 	if (err)
 		return err;
 	choose_columns(t, width);
-	if (t->last == BY_MODULE || all_columns(t))
+	if (t->last == BY_MODULE || has_all_columns(t))
 		return 0;
 	t->module_max = MODULE_NARROW;
 	err = fill_table(t);
@@ -577,18 +595,20 @@ static int lay_out(struct table *t, size_t width)
 	return err;
 }
 
-/* Decides whether functions are shown with their class: in all rows, if the last column has
- * room. */
+/* Leaves out the classes of functions in all rows if they do not fit in one. */
 static void choose_names(struct table *t)
 {
 	t->short_names = false;
-	for (size_t i = 0; i < t->shown && !t->short_names; i++)
-		t->short_names = !t->rows[i].before_attach &&
-				 text__width(say_place(t, &t->rows[i], SIZE_MAX)) +
-						 (growth_of(t, &t->rows[i]) ? MARK_SHORT : 0) >
-					 t->room;
+	for (size_t i = 0; i < t->shown && !t->short_names; i++) {
+		const struct row *r = &t->rows[i];
+		size_t mark = growth_of(t, r) ? MARK_SHORT : 0;
+
+		if (!r->before_attach)
+			t->short_names = text__width(say_place(t, r, SIZE_MAX)) + mark > t->room;
+	}
 }
 
+/* Gets the rows, and chooses columns that fit. Returns 0, -ENOMEM or -ENOENT. */
 static int prepare_table(struct table *t, const struct model *m, size_t device)
 {
 	struct row_opts opts = {
@@ -629,7 +649,7 @@ static void free_table(struct table *t)
 	report_frames__free(t->frames);
 	growth_summary__free(&t->growth);
 	free(t->growing);
-	holder_rows__free(&t->of);
+	holder_rows__free(&t->model_rows);
 	free(t);
 }
 

@@ -43,14 +43,14 @@ static bool find_traceback(void *ctx, const struct row *r)
 {
 	const char *end = r->name ? strstr(r->name, TRACEBACK) : NULL;
 	const char *graph;
-	struct keeper *k = ctx;
+	struct keeper *keeper = ctx;
 
-	if (!end || r->bytes <= k->bytes)
+	if (!end || r->bytes <= keeper->bytes)
 		return true;
 	graph = strstr(r->name, ", graph of ");
-	k->name = graph && graph < end ? graph + strlen(", graph of ") : r->name;
-	k->len = end - k->name;
-	k->bytes = r->bytes;
+	keeper->name = graph && graph < end ? graph + strlen(", graph of ") : r->name;
+	keeper->len = end - keeper->name;
+	keeper->bytes = r->bytes;
 	return true;
 }
 
@@ -58,15 +58,15 @@ static bool find_traceback(void *ctx, const struct row *r)
  * Otherwise ret->len is 0. */
 static void find_keeper(const struct model *m, size_t device, struct keeper *ret)
 {
-	struct row_opts o = { .by = BY_CATEGORY, .keep = find_traceback, .ctx = ret };
+	struct row_opts opts = { .by = BY_CATEGORY, .keep = find_traceback, .ctx = ret };
 	static const enum row_when when[] = { ROWS_NOW, ROWS_AT_MARK };
 	struct row *rows;
 	size_t n;
 
 	*ret = (struct keeper){ 0 };
 	for (size_t i = 0; i < sizeof(when) / sizeof(*when) && !ret->len; i++) {
-		o.when = when[i];
-		if (!model__rows(m, device, &o, &rows, &n))
+		opts.when = when[i];
+		if (!model__rows(m, device, &opts, &rows, &n))
 			free(rows);
 	}
 }
@@ -74,21 +74,21 @@ static void find_keeper(const struct model *m, size_t device, struct keeper *ret
 /* Says which memory a kept exception holds: "" if that is little. Returns buf. */
 static const char *say_kept_error(const struct model *m, size_t device, char *buf, size_t size)
 {
-	struct model_oom o = { 0 };
+	struct model_oom last = { 0 };
 	const char *calls = "the call that failed", *its = "its";
 	char bytes[24], time[24], name[256], here[280] = "";
-	struct keeper k;
+	struct keeper keeper;
 
 	*buf = '\0';
-	for (size_t i = 0; model__oom(m, device, i, &o); i++)
-		;
-	if (!o.kept || o.kept < o.allocated / LEAST_PART)
+	for (size_t i = 0; model__oom(m, device, i, &last); i++)
+		; /* last stays the last one */
+	if (!last.kept || last.kept < last.allocated / LEAST_PART)
 		return buf;
-	find_keeper(m, device, &k);
-	if (k.len)
+	find_keeper(m, device, &keeper);
+	if (keeper.len)
 		snprintf(here, sizeof(here), " (here %s)",
-			 text__clean(name, sizeof(name), k.name, k.len));
-	if (o.number > 1) {
+			 text__clean(name, sizeof(name), keeper.name, keeper.len));
+	if (last.number > 1) {
 		calls = "calls that failed, the last";
 		its = "an";
 	}
@@ -96,8 +96,8 @@ static const char *say_kept_error(const struct model *m, size_t device, char *bu
 		 "%s of it are of %s at %s: as long as something keeps %s exception%s, the "
 		 "variables of its functions stay. Retry after the except block, and keep the "
 		 "exception's text only.",
-		 text__bytes(bytes, sizeof(bytes), o.kept), calls,
-		 text__time(time, sizeof(time), o.kept_time), its, here);
+		 text__bytes(bytes, sizeof(bytes), last.kept), calls,
+		 text__time(time, sizeof(time), last.kept_time), its, here);
 	return buf;
 }
 
@@ -106,8 +106,8 @@ static const char *say_kept_error(const struct model *m, size_t device, char *bu
 /* A line of parts with dots between. It goes on in an indented line at the width's end. */
 struct line {
 	FILE *out;
-	size_t width, at;
-	bool first;
+	size_t width, at; /* columns; at: printed so far */
+	bool first;	  /* no part is printed yet */
 	const char *lead; /* printed before the first part; NULL: nothing */
 };
 
@@ -160,7 +160,7 @@ static __attribute__((format(printf, 2, 3))) void add_part(struct line *l, const
 	l->first = false;
 }
 
-static struct line line__begin(FILE *out, const struct report_text_opts *o)
+static struct line begin_line(FILE *out, const struct report_text_opts *o)
 {
 	return (struct line){ .out = out,
 			      .width = text__prose(report_text__width(out, o)),
@@ -177,9 +177,9 @@ static void join_command(char *buf, size_t size, char **argv, bool names)
 	buf[0] = '\0';
 	for (char **a = argv; a && *a && len + 1 < size; a++) {
 		const char *slash = a == argv || (names && **a == '/') ? strrchr(*a, '/') : NULL;
-		const char *s = slash ? slash + 1 : *a;
+		const char *shown = slash ? slash + 1 : *a;
 
-		text__clean(word, sizeof(word), s, strlen(s));
+		text__clean(word, sizeof(word), shown, strlen(shown));
 		snprintf(buf + len, size - len, "%s%s", len ? " " : "", word);
 		len = strlen(buf);
 	}
@@ -229,6 +229,7 @@ static void say_version(struct line *l, const struct facts *f, const char *key, 
 		add_part(l, "%s %s", name, text__clean(text, sizeof(text), fact, strlen(fact)));
 }
 
+/* Returns the number of lost events. */
 static uint64_t count_lost(const struct model *m, const struct facts *f,
 			   const struct report_text_opts *o)
 {
@@ -237,6 +238,7 @@ static uint64_t count_lost(const struct model *m, const struct facts *f,
 	return n > o->lost ? n : o->lost;
 }
 
+/* Returns the time that the recording is about, ns. */
 static uint64_t length_of(const struct model *m, const struct facts *f,
 			  const struct report_text_opts *o)
 {
@@ -246,32 +248,34 @@ static uint64_t length_of(const struct model *m, const struct facts *f,
 /* Adds the job's numbers of the whole steps, and those that this report gives them. */
 static void say_job_steps(struct line *l, const struct model *m)
 {
-	uint64_t first, n = model__whole_steps(m);
-	uint64_t skip = model__steps(m) - n;
-	char a[32], b[32], c[32], d[32], here[80] = "";
+	uint64_t first, whole = model__whole_steps(m);
+	uint64_t skip = model__steps(m) - whole;
+	char from[32], to[32], here_from[32], here_to[32], here[80] = "";
 
-	if (!n || !model__job_step(m, &first))
+	if (!whole || !model__job_step(m, &first))
 		return;
 	if (first != 1)
 		snprintf(here, sizeof(here), " (here %s to %s)",
-			 text__count(c, sizeof(c), skip + 1), text__count(d, sizeof(d), skip + n));
-	text__count(a, sizeof(a), first + skip);
-	if (n == 1)
-		add_part(l, "step %s of the job, by the optimizer's own count", a);
+			 text__count(here_from, sizeof(here_from), skip + 1),
+			 text__count(here_to, sizeof(here_to), skip + whole));
+	text__count(from, sizeof(from), first + skip);
+	if (whole == 1)
+		add_part(l, "step %s of the job, by the optimizer's own count", from);
 	else
-		add_part(l, "steps %s to %s of the job, by the optimizer's own count%s", a,
-			 text__count(b, sizeof(b), first + skip + n - 1), here);
+		add_part(l, "steps %s to %s of the job, by the optimizer's own count%s", from,
+			 text__count(to, sizeof(to), first + skip + whole - 1), here);
 }
 
+/* Prints the head: command, process, time, steps, versions and number of events. */
 static void print_process(FILE *out, const struct model *m, const struct facts *f,
 			  const struct report_text_opts *o)
 {
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 	char cmd[REPORT_TEXT / 2], time[24], step[24], events[48], count[48], window[48];
 	const char *red = "", *plain = "";
-	uint64_t n = count_lost(m, f, o);
+	uint64_t n_lost = count_lost(m, f, o);
 
-	if (n && report_text__colour(out, o)) {
+	if (n_lost && report_text__colour(out, o)) {
 		red = "\033[31m";
 		plain = "\033[0m";
 	}
@@ -299,7 +303,7 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	say_version(&l, f, "python", "Python");
 	add_part(&l, "%s, %s%s lost%s",
 		 text__counted(events, sizeof(events), model__events(m), "event"), red,
-		 text__count(count, sizeof(count), n), plain);
+		 text__count(count, sizeof(count), n_lost), plain);
 	fputc('\n', out);
 }
 
@@ -375,7 +379,7 @@ static void print_oom_tensors(FILE *out, const struct model *m, const struct mod
 			      const struct model_oom *oom, const struct facts *f,
 			      const struct report_text_opts *o)
 {
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 	struct oom_tensors t;
 	char text[WORDS_TENSOR];
 
@@ -397,7 +401,7 @@ static void print_oom_tensors(FILE *out, const struct model *m, const struct mod
 static void print_neighbours(FILE *out, const char *lead, const struct neighbours *n,
 			     const struct report_text_opts *o)
 {
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 	char text[WORDS_NEIGHBOUR];
 
 	if (!n->all)
@@ -432,6 +436,8 @@ static void print_end_neighbours(FILE *out, const struct model_device *d, const 
 	neighbours__free(&n);
 }
 
+/* Prints a refused request: when and where it was, why it failed as far as known, the tensors
+ * there, and the other processes on the device. */
 static void print_oom(FILE *out, const struct model *m, const struct model_device *d,
 		      const struct model_oom *oom, const struct facts *f,
 		      const struct report_text_opts *o)
@@ -441,7 +447,7 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 	struct row row = {
 		.module = "", .module_class = "", .phase = oom->phase, .source = "untraced"
 	};
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 	struct row_frame line;
 
 	fputs("  ", out);
@@ -497,69 +503,68 @@ static int print_oom_pools(FILE *out, const struct model_oom *oom, const struct 
 
 /* Prints the first out of memory. At such a moment, and if an earlier call's memory was kept until
  * then, prints the last one as well. Returns 0 or -ENOMEM. */
-static int print_ooms(FILE *out, const struct model *m, size_t i, const struct model_device *d,
+static int print_ooms(FILE *out, const struct model *m, size_t device, const struct model_device *d,
 		      const struct facts *f, const struct report_text_opts *o)
 {
 	struct model_oom first, last;
-	char text[KEPT_ERROR_TEXT];
-	size_t n = 0;
+	char kept[KEPT_ERROR_TEXT] = "";
 
-	if (!model__oom(m, i, 0, &first))
+	if (!model__oom(m, device, 0, &first))
 		return 0;
 	print_oom(out, m, d, &first, f, o);
-	while (model__oom(m, i, n, &last))
-		n++;
-	*text = '\0';
+	for (size_t i = 0; model__oom(m, device, i, &last); i++)
+		; /* last stays the last one */
 	if (last.number)
-		say_kept_error(m, i, text, sizeof(text));
-	if (last.number && (o->at == AT_OOM || *text))
+		say_kept_error(m, device, kept, sizeof(kept));
+	if (last.number && (o->at == AT_OOM || *kept))
 		print_oom(out, m, d, &last, f, o);
-	if (*text)
+	if (*kept)
 		text__paragraph(out, text__prose(report_text__width(out, o)), "  ", "  ", "%s",
-				text);
+				kept);
 	return o->at == AT_OOM ? print_oom_pools(out, &first, o) : 0;
 }
 
+/* Prints the peaks of all devices together, if there are several. */
 static void print_all(FILE *out, const struct model *m, const struct report_text_opts *o)
 {
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 	struct model_all all;
-	char a[24], b[24];
+	char bytes[24], time[24];
 
 	model__all(m, &all);
 	if (all.devices < 2)
 		return;
 	add_part(&l, "%u devices  peak %s allocated together at %s", all.devices,
-		 text__bytes(a, sizeof(a), all.peak_allocated),
-		 text__time(b, sizeof(b), all.peak_allocated_time));
-	add_part(&l, "%s reserved at %s", text__bytes(a, sizeof(a), all.peak_reserved),
-		 text__time(b, sizeof(b), all.peak_reserved_time));
+		 text__bytes(bytes, sizeof(bytes), all.peak_allocated),
+		 text__time(time, sizeof(time), all.peak_allocated_time));
+	add_part(&l, "%s reserved at %s", text__bytes(bytes, sizeof(bytes), all.peak_reserved),
+		 text__time(time, sizeof(time), all.peak_reserved_time));
 	fputc('\n', out);
 }
 
 /* Adds that nothing grows. If something grows, sets *growing to a sentence about it for a line of
  * its own, which the caller frees. Returns 0 or -ENOMEM. */
-static int say_growth(struct line *l, const struct model *m, size_t i, const struct facts *f,
+static int say_growth(struct line *l, const struct model *m, size_t device, const struct facts *f,
 		      const struct report_text_opts *o, char **growing)
 {
 	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns");
 	char text[GROWTH_SUMMARY_TEXT];
-	struct growth_summary s;
-	int err = growth_summary__of(m, f, i, duration, &s);
+	struct growth_summary summary;
+	int err = growth_summary__of(m, f, device, duration, &summary);
 
 	if (err)
 		return err == -EINVAL ? 0 : err;
-	growth_summary__say(&s, text);
-	if (growth_summary__is_finding(&s))
+	growth_summary__say(&summary, text);
+	if (growth_summary__is_finding(&summary))
 		*growing = strdup(text);
 	else if (*text)
 		add_part(l, "%s", text);
-	err = growth_summary__is_finding(&s) && !*growing ? -ENOMEM : 0;
-	growth_summary__free(&s);
+	err = growth_summary__is_finding(&summary) && !*growing ? -ENOMEM : 0;
+	growth_summary__free(&summary);
 	return err;
 }
 
-/* Says how much memory came and went. Blocks that were lost are not in it. */
+/* Adds how much memory was allocated and freed; lost events are not in it. */
 static void say_churn(struct line *l, const struct model *m, const struct model_device *d,
 		      const struct facts *f, const struct report_text_opts *o)
 {
@@ -572,7 +577,7 @@ static void say_churn(struct line *l, const struct model *m, const struct model_
 			 text__time(time, sizeof(time), length_of(m, f, o)));
 }
 
-/* The device "host" has the sizes that readings of the process found. */
+/* Adds how the device "host" was recorded: readings of the process found its sizes. */
 static void say_host(struct line *l, const struct facts *f)
 {
 	const char *how = facts__get(f, "host");
@@ -589,7 +594,7 @@ static void say_host(struct line *l, const struct facts *f)
 			 text__bytes(bytes, sizeof(bytes), unread));
 }
 
-/* The device "malloc" has a sample of the blocks that were allocated since the attach. */
+/* Adds how the device "malloc" was recorded: a sample of the blocks allocated since the attach. */
 static void say_malloc(struct line *l, const struct facts *f)
 {
 	uint64_t removed = words__fact_number(f, "malloc.removed_ns");
@@ -613,67 +618,87 @@ static void say_malloc(struct line *l, const struct facts *f)
 			 text__counted(count, sizeof(count), frees, "free"));
 }
 
-static int print_device(FILE *out, const struct model *m, size_t i, const struct facts *f,
+/* Adds the share of cached memory, and the memory from before attach. at_mark: those of the marked
+ * moment, otherwise of the end. */
+static void say_cached(struct line *l, const struct model *m, const struct model_device *d,
+		       bool at_mark)
+{
+	double cached = at_mark ? words__fragmentation(d->mark_allocated, d->mark_reserved)
+				: words__fragmentation(d->allocated, d->reserved);
+	char bytes[24];
+
+	add_part(l, "cached %.1f %%", 100 * cached);
+	if (d->before_attach_start || !d->before_known)
+		add_part(l, "%s %s", words__before(model__is_snapshot(m)),
+			 text__bytes(bytes, sizeof(bytes), d->before_attach_start));
+}
+
+/* Adds how much memory of the CPU allocator from before attach is known. at_mark: as above. */
+static void say_cpu_before(struct line *l, const struct model_device *d, const struct facts *f,
+			   bool at_mark)
+{
+	uint64_t before = at_mark ? d->mark_before_attach : d->before_attach;
+	char bytes[24];
+
+	if (before)
+		add_part(l, "before attach at least %s (tensors found in Python objects)",
+			 text__bytes(bytes, sizeof(bytes), before));
+	else if (d->before_known || from_start(f))
+		add_part(l, "recorded from the start");
+	else
+		add_part(l, "memory from before attach not known");
+}
+
+/* Prints a device's line: its peak, end, growth and out-of-memory events. Returns 0 or -ENOMEM. */
+static int print_device(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			const struct report_text_opts *o)
 {
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 	struct model_device d;
 	char bytes[24], *growing = NULL;
-	bool mark;
+	bool at_mark;
 	int err;
 
-	model__device(m, i, &d);
-	mark = o->when == ROWS_AT_MARK && d.marked;
+	model__device(m, device, &d);
+	at_mark = o->when == ROWS_AT_MARK && d.marked;
 	fprintf(out, "%s  ", d.name);
 	l.at = strlen(d.name) + 2;
-	say_peak(&l, m, &d, mark && o->at == AT_PEAK);
+	say_peak(&l, m, &d, at_mark && o->at == AT_PEAK);
 	if (d.allocated != d.peak_allocated)
 		add_part(&l, "end %s", text__bytes(bytes, sizeof(bytes), d.allocated));
-	if (d.has_totals) {
-		double part = mark ? words__fragmentation(d.mark_allocated, d.mark_reserved)
-				   : words__fragmentation(d.allocated, d.reserved);
-
-		add_part(&l, "cached %.1f %%", 100 * part);
-		if (d.before_attach_start || !d.before_known)
-			add_part(&l, "%s %s", words__before(model__is_snapshot(m)),
-				 text__bytes(bytes, sizeof(bytes), d.before_attach_start));
-	} else if (d.device.type == DEVICE_HOST) {
+	if (d.has_totals)
+		say_cached(&l, m, &d, at_mark);
+	else if (d.device.type == DEVICE_HOST)
 		say_host(&l, f);
-	} else if (d.device.type == DEVICE_MALLOC) {
+	else if (d.device.type == DEVICE_MALLOC)
 		say_malloc(&l, f);
-	} else if (d.device.type == DEVICE_CPU && (mark ? d.mark_before_attach : d.before_attach)) {
-		add_part(&l, "before attach at least %s (tensors found in Python objects)",
-			 text__bytes(bytes, sizeof(bytes),
-				     mark ? d.mark_before_attach : d.before_attach));
-	} else if (d.device.type == DEVICE_CPU) {
-		add_part(&l, d.before_known || from_start(f)
-				     ? "recorded from the start"
-				     : "memory from before attach not known");
-	} else if (d.empty) {
+	else if (d.device.type == DEVICE_CPU)
+		say_cpu_before(&l, &d, f, at_mark);
+	else if (d.empty)
 		add_part(&l, "PyTorch has no tensor there");
-	} else {
+	else
 		add_part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
 			 no_totals(f));
-	}
 	if (d.device.type != DEVICE_HOST)
 		say_churn(&l, m, &d, f, o);
 	if (d.ooms)
 		add_part(&l, "%" PRIu64 " out of memory", d.ooms);
-	err = say_growth(&l, m, i, f, o, &growing);
+	err = say_growth(&l, m, device, f, o, &growing);
 	fputc('\n', out);
 	if (growing)
 		text__paragraph(out, text__one_line(l.width), "", "  ", "Growth  %s", growing);
 	free(growing);
 	if (d.ooms && !err)
-		err = print_ooms(out, m, i, &d, f, o);
+		err = print_ooms(out, m, device, &d, f, o);
 	else if (!err)
 		print_end_neighbours(out, &d, f, o);
 	return err;
 }
 
+/* Adds how much the known sizes differ from the allocator's totals, over all devices. */
 static void say_drift(struct line *l, const struct model *m)
 {
-	uint64_t drift = 0, events = 0, missed = 0;
+	uint64_t drift = 0, events = 0, missed_frees = 0;
 	bool totals = false;
 	char bytes[24], count[32];
 
@@ -683,7 +708,7 @@ static void say_drift(struct line *l, const struct model *m)
 		model__device(m, i, &d);
 		totals |= d.has_totals;
 		events += d.drift_events;
-		missed += d.overwritten;
+		missed_frees += d.overwritten;
 		drift = d.drift > drift ? d.drift : drift;
 	}
 	if (drift)
@@ -692,46 +717,47 @@ static void say_drift(struct line *l, const struct model *m)
 			 text__counted(count, sizeof(count), events, "event"));
 	else if (totals)
 		add_part(l, "sizes agree with the allocator's totals");
-	if (missed)
-		add_part(l, "%s frees missed", text__count(count, sizeof(count), missed));
+	if (missed_frees)
+		add_part(l, "%s frees missed", text__count(count, sizeof(count), missed_frees));
 }
 
-/* Writes the percentage of n in all; never "100.0 %" for a part. Returns buf. */
-static const char *percent(char *buf, size_t size, uint64_t n, uint64_t all)
+/* Writes the percentage of part in all; never "100.0 %" for less than all. Returns buf. */
+static const char *percent(char *buf, size_t size, uint64_t part, uint64_t all)
 {
-	double p = 100.0 * (double)n / (double)all;
+	double figure = 100.0 * (double)part / (double)all;
 
-	if (n < all && p > 99.9)
-		p = 99.9;
-	if (n && p < 0.1)
+	if (part < all && figure > 99.9)
+		figure = 99.9;
+	if (part && figure < 0.1)
 		snprintf(buf, size, "< 0.1 %%");
 	else
-		snprintf(buf, size, n == all ? "100 %%" : "%.1f %%", p);
+		snprintf(buf, size, part == all ? "100 %%" : "%.1f %%", figure);
 	return buf;
 }
 
+/* Adds which shares of all stacks are cut, were not sampled, or could not be read. */
 static void say_stack(struct line *l, const struct model *m, const struct facts *f)
 {
-	struct report_stacks s;
-	char p[24];
+	struct report_stacks stacks;
+	char share[24];
 
-	words__stacks(m, &s);
-	if (!s.all)
+	words__stacks(m, &stacks);
+	if (!stacks.all)
 		return;
-	if (s.truncated)
+	if (stacks.truncated)
 		add_part(l, "%s of stacks are cut: too deep",
-			 percent(p, sizeof(p), s.truncated, s.all));
+			 percent(share, sizeof(share), stacks.truncated, stacks.all));
 	for (unsigned i = 0; i < MT_WALK_NR; i++)
 		if (i == MT_WALK_OFF && model__walks(m, i) && facts__get(f, "cost.limit"))
 			add_part(l, "%s of stacks were not sampled",
-				 percent(p, sizeof(p), model__walks(m, i), s.all));
+				 percent(share, sizeof(share), model__walks(m, i), stacks.all));
 		else if (words__walk_failed(i) && model__walks(m, i))
 			add_part(l, "%s of stacks could not be read (%s)",
-				 percent(p, sizeof(p), model__walks(m, i), s.all),
+				 percent(share, sizeof(share), model__walks(m, i), stacks.all),
 				 facts__walk_name(i));
 }
 
-/* Explains which figures above lost events affect. */
+/* Adds which figures of devices are not exact after lost events. */
 static void say_loss(struct line *l, const struct model *m)
 {
 	bool bound = false;
@@ -769,19 +795,20 @@ static void say_lost(struct line *l, const struct facts *f)
 			 text__count(count, sizeof(count), nodes));
 }
 
+/* Adds all losses, and how exact the sizes are. */
 static void say_trust(struct line *l, const struct model *m, const struct facts *f,
 		      const struct report_text_opts *o)
 {
 	const char *reason = facts__get(f, "stop_reason");
 	char count[32], text[128];
-	uint64_t n = count_lost(m, f, o);
+	uint64_t lost = count_lost(m, f, o);
 	uint64_t dropped = words__fact_number(f, "dropped_events");
 	uint64_t nameless = words__fact_number(f, "counter.names_no_room");
 	uint64_t native = words__fact_number(f, "counter.native.not_copied");
 	const char *unread = facts__get(f, "census_problem");
 
-	if (n)
-		add_part(l, "%s lost", text__counted(count, sizeof(count), n, "event"));
+	if (lost)
+		add_part(l, "%s lost", text__counted(count, sizeof(count), lost, "event"));
 	say_loss(l, m);
 	say_lost(l, f);
 	say_drift(l, m);
@@ -814,7 +841,7 @@ static void say_trust(struct line *l, const struct model *m, const struct facts 
 void report_text__trust(FILE *out, const struct model *m, const struct facts *f,
 			const struct report_text_opts *o)
 {
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 
 	l.lead = "\n";
 	say_trust(&l, m, f, o);
@@ -854,7 +881,7 @@ static int say_no_line(struct line *l, const struct model *m, size_t device, con
 	struct row_opts opts = {
 		.by = BY_LINE, .when = o->when, .any_module = true, .any_category = true
 	};
-	uint64_t all = 0, autograd = 0, native = 0, other = 0, none;
+	uint64_t all = 0, autograd = 0, native = 0, other = 0, no_line;
 	char share[8], bytes[24];
 	struct row *rows;
 	size_t n;
@@ -876,10 +903,10 @@ static int say_no_line(struct line *l, const struct model *m, size_t device, con
 			other += r->bytes;
 	}
 	free(rows);
-	none = autograd + native + other;
-	if (none < all / 100 || !none)
+	no_line = autograd + native + other;
+	if (no_line < all / 100 || !no_line)
 		return 0;
-	add_part(l, "%s %% of this memory has no %sline", text__percent(share, none, all),
+	add_part(l, "%s %% of this memory has no %sline", text__percent(share, no_line, all),
 		 facts__get(f, "python") ? "Python " : "");
 	if (autograd)
 		add_part(l, "autograd's threads %s", text__bytes(bytes, sizeof(bytes), autograd));
@@ -963,7 +990,7 @@ static void print_host_line(FILE *out, const struct model *m, const struct facts
 	const struct model_host *h = model__host(m);
 	static const char tail[] = "(--device host)";
 	char bytes[24], time[24], end[96], parts[1024], head[256];
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 	size_t dot = text__width(text__dot()), used;
 
 	if (!h)
@@ -1059,14 +1086,14 @@ static uint64_t doubt_of(const struct row *r, bool on_host)
 	return r->sampled.high - (on_host ? r->sampled.low : r->bytes);
 }
 
-/* Orders rows by their doubt, largest first. */
+/* Orders rows by their doubt, largest first. on_host: a bool, as in doubt_of(). */
 static int cmp_doubt(const void *a, const void *b, void *on_host)
 {
-	uint64_t p = doubt_of(a, *(bool *)on_host);
-	uint64_t q = doubt_of(b, *(bool *)on_host);
+	uint64_t doubt_a = doubt_of(a, *(bool *)on_host);
+	uint64_t doubt_b = doubt_of(b, *(bool *)on_host);
 
-	if (p != q)
-		return p > q ? -1 : 1;
+	if (doubt_a != doubt_b)
+		return doubt_a > doubt_b ? -1 : 1;
 	return row__compare(a, b);
 }
 
@@ -1080,8 +1107,8 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 		.by = BY_LINE, .when = o->when, .any_module = true, .any_category = true
 	};
 	char bytes[24], low[24], high[24], share[8], where[REPORT_TEXT], *text = NULL;
-	struct line l = line__begin(out, o);
-	uint64_t rest = 0, all = 0;
+	struct line l = begin_line(out, o);
+	uint64_t unsampled = 0, all = 0;
 	size_t n, size, shown = 0;
 	struct model_device d;
 	struct row *rows;
@@ -1103,7 +1130,7 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 
 		all += r->bytes;
 		if (!on_host && r->file && !strcmp(r->file, DETAIL_FILE)) {
-			rest += r->bytes;
+			unsampled += r->bytes;
 			continue;
 		}
 		if ((!on_host && !r->file) || doubt_of(r, on_host) <= r->bytes / 100 ||
@@ -1132,11 +1159,11 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 				"pieces, and the line that needed one has all of it. With their "
 				"share of all pieces, 95 %% sure: %s",
 				text);
-	if (rest)
+	if (unsampled)
 		text__paragraph(out, l.width, "\n", "  ",
 				"%s (%s %%) is in blocks whose stacks were not sampled%s%s",
-				text__bytes(bytes, sizeof(bytes), rest),
-				text__percent(share, rest, all),
+				text__bytes(bytes, sizeof(bytes), unsampled),
+				text__percent(share, unsampled, all),
 				shown ? ". With their share of it, 95 % sure: " : "", text);
 	free(text);
 	return 0;
@@ -1168,6 +1195,7 @@ static bool has_only_host(const struct model *m, const struct report_text_opts *
 	model__device(m, (size_t)host, &d);
 	all = report_text__all(&d, o->when);
 	rss = rss_of(&h->at_moment);
+	/* "of about the moment": the two differ by at most a tenth */
 	return rss >= all - all / 10 && rss - rss / 10 <= all;
 }
 
@@ -1196,7 +1224,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 			 const struct facts *f, const struct report_text_opts *o)
 {
 	char detail[DETAIL_TEXT], models[WORDS_MODELS];
-	struct line l = line__begin(out, o);
+	struct line l = begin_line(out, o);
 	bool host;
 	int err;
 
