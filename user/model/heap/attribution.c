@@ -115,10 +115,10 @@ static bool starts_engine(struct attribution *w, uint32_t location)
 	       files__starts_engine(dict__str(w->dict, loc.file), dict__str(w->dict, loc.func));
 }
 
-/* The phase after one more frame on the way from the root to the innermost frame. p: the phase
- * before it. */
-static enum phase attribution__next_phase(struct attribution *w, enum phase p, struct dict_frame f,
-					  bool root)
+/* Returns the phase after one more frame on the way from the root to the innermost frame. before:
+ * the phase before it. root: the frame is the outermost one. */
+static enum phase attribution__next_phase(struct attribution *w, enum phase before,
+					  struct dict_frame f, bool root)
 {
 	uint16_t flags = attribution__file(w, dict__get_loc(w->dict, f.loc).file);
 
@@ -132,13 +132,13 @@ static enum phase attribution__next_phase(struct attribution *w, enum phase p, s
 		return PHASE_OPTIMIZER;
 	if (f.module)
 		/* recomputation (checkpointing) counts as backward */
-		return p == PHASE_BACKWARD ? p : PHASE_FORWARD;
-	if ((flags & FILE_DATA) && p == PHASE_OTHER)
+		return before == PHASE_BACKWARD ? before : PHASE_FORWARD;
+	if ((flags & FILE_DATA) && before == PHASE_OTHER)
 		return PHASE_DATA;
-	return p;
+	return before;
 }
 
-/* The function's name without those of classes and functions around it. */
+/* Returns the function's name without those of classes and functions around it. */
 static const char *short_name(const char *function)
 {
 	const char *dot = strrchr(function, '.');
@@ -146,8 +146,8 @@ static const char *short_name(const char *function)
 	return dot ? dot + 1 : function;
 }
 
-/* The role of memory that stays and that PyTorch's Python code makes in this frame or in one that
- * it calls: a module's parameters and buffers, made or moved, and an optimizer's state. */
+/* Returns the role of memory that stays and that PyTorch's Python code makes in this frame or in
+ * one that it calls: a module's parameters and buffers, made or moved, and an optimizer's state. */
 static enum category made_for(struct attribution *w, uint32_t location)
 {
 	static const char *const modules[] = { "__init__", "reset_parameters", "_apply",
@@ -170,7 +170,7 @@ static enum category made_for(struct attribution *w, uint32_t location)
 	return CATEGORY_UNKNOWN;
 }
 
-/* Whether a library, not the user, generated the code of s.frames[i], which is in no file. */
+/* True if a library, not the user, generated the code of s.frames[i], which is in no file. */
 static bool made_by_library(struct attribution *w, const struct frame_owners *o,
 			    struct dict_stack s, uint32_t i)
 {
@@ -218,7 +218,7 @@ struct native_locs {
 	enum category role;
 };
 
-/* Functions of PyTorch that make any tensor, so that they do not tell what it is for. */
+/* True for functions of PyTorch that make any tensor, so that they do not tell what it is for. */
 static bool makes_any_tensor(const char *function)
 {
 	static const char *const made_by[] = { "c10::",
@@ -236,8 +236,9 @@ static bool makes_any_tensor(const char *function)
 	return false;
 }
 
-/* The role of memory that PyTorch allocates in this function or one that it calls. CATEGORY_UNKNOWN:
- * the function does not say. Checked with PyTorch 2.1, 2.11 and 2.15, or their source. */
+/* Returns the role of memory that PyTorch allocates in this function or one that it calls.
+ * CATEGORY_UNKNOWN: the function does not say. Checked with PyTorch 2.1, 2.11 and 2.15, or their
+ * source. */
 static enum category role_of_function(const char *function)
 {
 	static const struct {
@@ -282,19 +283,19 @@ static void native_locs__add(struct attribution *w, struct native_locs *n, uint3
  * counts for user_loc and inner_loc only without them. in_file: location of the innermost Python
  * frame whose code is in a file. */
 static void native_locs__choose(const struct native_locs *n, uint32_t in_file,
-				struct stack_origin *r)
+				struct stack_origin *origin)
 {
-	r->only_native = !r->inner_loc && n->any;
-	if (r->only_native)
-		r->inner_loc = n->any;
-	if (!r->user_loc && r->only_native)
-		r->user_loc = n->user ?: n->named;
-	if (!r->user_loc)
-		r->user_loc = in_file ?: r->inner_loc;
-	r->native_loc = n->named ?: n->any;
-	if (!r->native_loc)
-		r->native_loc = r->user_loc;
-	r->has_line = r->inner_loc;
+	origin->only_native = !origin->inner_loc && n->any;
+	if (origin->only_native)
+		origin->inner_loc = n->any;
+	if (!origin->user_loc && origin->only_native)
+		origin->user_loc = n->user ?: n->named;
+	if (!origin->user_loc)
+		origin->user_loc = in_file ?: origin->inner_loc;
+	origin->native_loc = n->named ?: n->any;
+	if (!origin->native_loc)
+		origin->native_loc = origin->user_loc;
+	origin->has_line = origin->inner_loc;
 }
 
 uint32_t attribution__loc(const struct stack_origin *w, enum frame_choice which)
@@ -310,68 +311,70 @@ uint32_t attribution__loc(const struct stack_origin *w, enum frame_choice which)
 	return w->user_loc;
 }
 
+/* Computes what the stack's frames say, from the root to the innermost frame. */
 static struct stack_origin examine_frames(struct attribution *w, uint32_t stack)
 {
-	struct stack_origin r = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
-	struct dict_stack s = dict__get_stack(w->dict, stack);
+	struct stack_origin origin = { .known = true, .phase = { PHASE_OTHER, PHASE_BACKWARD } };
+	struct dict_stack frames = dict__get_stack(w->dict, stack);
 	struct native_locs native = { 0 };
 	struct frame_owners owners = { 0 };
 	/* Locations of the innermost Python frame (0: it has no line), and of the innermost one
 	 * whose code is in a file. */
 	uint32_t inner = 0, in_file = 0;
 	/* A truncated stack lacks its outermost frames, so its last frame is not the root. */
-	bool whole = s.walk == MT_WALK_OK || s.walk == MT_WALK_FAULT_SELF;
+	bool whole = frames.walk == MT_WALK_OK || frames.walk == MT_WALK_FAULT_SELF;
 
-	for (uint32_t i = s.n; i-- > 0;) {
-		struct dict_frame f = s.frames[i];
+	for (uint32_t i = frames.n; i-- > 0;) {
+		struct dict_frame frame = frames.frames[i];
 
 		for (int autograd = 0; autograd < 2; autograd++)
-			r.phase[autograd] = attribution__next_phase(w, r.phase[autograd], f,
-								    whole && i == s.n - 1);
-		if (f.module) {
-			r.module = f.module;
-			r.inside_node = true;
-			if (!r.outermost)
-				r.outermost = f.module;
+			origin.phase[autograd] = attribution__next_phase(
+				w, origin.phase[autograd], frame, whole && i == frames.n - 1);
+		if (frame.module) {
+			origin.module = frame.module;
+			origin.inside_node = true;
+			if (!origin.outermost)
+				origin.outermost = frame.module;
 		}
-		if (f.loc && dict__is_native(w->dict, f.loc)) {
-			native_locs__add(w, &native, f.loc);
+		if (frame.loc && dict__is_native(w->dict, frame.loc)) {
+			native_locs__add(w, &native, frame.loc);
 			continue;
 		}
-		inner = f.loc;
-		if (!f.loc)
+		inner = frame.loc;
+		if (!frame.loc)
 			continue;
-		r.made_for = made_for(w, f.loc) ?: r.made_for;
-		if (starts_engine(w, f.loc))
+		origin.made_for = made_for(w, frame.loc) ?: origin.made_for;
+		if (starts_engine(w, frame.loc))
 			/* frames further out are outside all nodes that this engine runs */
-			r.inside_node = r.user_in_node = false;
-		r.inner_loc = f.loc;
-		if (!(attribution__file(w, dict__get_loc(w->dict, f.loc).file) & FILE_IN_MEMORY))
-			in_file = f.loc;
-		if (attribution__is_user(w, &owners, s, i)) {
-			r.user_loc = f.loc;
-			r.user_in_node = true;
+			origin.inside_node = origin.user_in_node = false;
+		origin.inner_loc = frame.loc;
+		if (!(attribution__file(w, dict__get_loc(w->dict, frame.loc).file) &
+		      FILE_IN_MEMORY))
+			in_file = frame.loc;
+		if (attribution__is_user(w, &owners, frames, i)) {
+			origin.user_loc = frame.loc;
+			origin.user_in_node = true;
 		}
 	}
 	/* Copies of native stacks may end before the engine's frames. */
-	r.engine = inner ? starts_engine(w, inner)
-			 : native.engine || (native.any && s.walk == MT_WALK_TRUNCATED);
+	origin.engine = inner ? starts_engine(w, inner)
+			      : native.engine || (native.any && frames.walk == MT_WALK_TRUNCATED);
 	if (native.engine)
-		r.phase[0] = r.phase[1] = PHASE_BACKWARD;
-	r.role = native.role;
-	native_locs__choose(&native, in_file, &r);
-	return r;
+		origin.phase[0] = origin.phase[1] = PHASE_BACKWARD;
+	origin.role = native.role;
+	native_locs__choose(&native, in_file, &origin);
+	return origin;
 }
 
 struct stack_origin attribution__examine(struct attribution *w, uint32_t stack)
 {
-	struct stack_origin r = examine_frames(w, stack);
+	struct stack_origin origin = examine_frames(w, stack);
 
 	/* Without memory for the cache, the next call examines the stack again. */
 	if (stack < dict__counts(w->dict).stacks &&
 	    !array__grow_zero(&w->stacks, &w->nstacks, (size_t)stack + 1, sizeof(*w->stacks)))
-		w->stacks[stack] = r;
-	return r;
+		w->stacks[stack] = origin;
+	return origin;
 }
 
 bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module)
@@ -453,15 +456,15 @@ void attribution__charge(struct attribution *w, struct event *e)
 uint32_t attribution__line_stack(struct attribution *w, uint32_t stack, uint32_t node)
 {
 	uint32_t forward = node ? dict__get_node(w->dict, node).stack : 0;
-	struct stack_origin sw;
+	struct stack_origin origin;
 
 	if (!forward || forward == stack || !stack)
 		return stack;
-	sw = attribution__stack(w, stack);
+	origin = attribution__stack(w, stack);
 	/* Returns the forward call's stack if only that has the user's code: the node ran Python
 	 * code of libraries alone. */
-	return sw.has_line && !sw.only_native && !sw.user_in_node && !sw.engine && !sw.role &&
-			       attribution__stack(w, forward).user_in_node
+	return origin.has_line && !origin.only_native && !origin.user_in_node && !origin.engine &&
+			       !origin.role && attribution__stack(w, forward).user_in_node
 		       ? forward
 		       : stack;
 }
@@ -474,19 +477,19 @@ bool attribution__charged(const struct attribution *w, uint32_t stack, uint32_t 
 
 uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t node, uint8_t walk)
 {
-	struct stack_origin sw = attribution__stack(w, stack);
-	struct dict_node n = dict__get_node(w->dict, node);
+	struct stack_origin origin = attribution__stack(w, stack);
+	struct dict_node node_facts = dict__get_node(w->dict, node);
 
 	/* A node with a name accumulates a parameter's gradient: its module is the parameter's. */
-	if (n.name && n.module && attribution__charged(w, stack, node))
-		return n.module;
-	if (!node || attribution__charged(w, stack, node) || sw.inside_node)
-		return sw.module;
-	if (n.module || (!stack && !attribution__only_engine(w, stack, walk)))
-		return n.module;
+	if (node_facts.name && node_facts.module && attribution__charged(w, stack, node))
+		return node_facts.module;
+	if (!node || attribution__charged(w, stack, node) || origin.inside_node)
+		return origin.module;
+	if (node_facts.module || (!stack && !attribution__only_engine(w, stack, walk)))
+		return node_facts.module;
 	/* Without a module call in the node, the module is that of the forward call that made the
 	 * node. */
-	return attribution__stack(w, n.stack).module;
+	return attribution__stack(w, node_facts.stack).module;
 }
 
 bool attribution__is_snapshot(const struct attribution *w)

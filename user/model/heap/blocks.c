@@ -27,7 +27,7 @@ struct rec *blocks__at(const struct blocks *b, uint64_t addr)
 	return map64__get(b->at, addr, &i) ? &b->recs[i] : NULL;
 }
 
-/* Whether a block that is live now was live at the moment. */
+/* True if a block that is live now was live at the moment. */
 static bool was_live(const struct model *m, const struct dev *dev, enum row_when when,
 		     const struct rec *rec)
 {
@@ -50,7 +50,7 @@ struct block blocks__describe(const struct model *m, const struct dev *dev, uint
 }
 
 /* Removes the block at addr, which has record i. Adds it to the lists of the moments at which it
- * was live. */
+ * was live. Returns 0 or -ENOMEM. */
 static int take_block(const struct model *m, struct dev *dev, uint64_t addr, uint32_t i,
 		      struct rec *ret)
 {
@@ -108,19 +108,19 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 	const struct gone *gone = when < ROWS_MOMENTS ? &b->gone[when] : NULL;
 	struct block *all = malloc((map64__count(b->at) + (gone ? gone->n : 0) + 1) * sizeof(*all));
 	uint64_t addr, i;
-	size_t pos = 0, k = 0;
+	size_t pos = 0, count = 0;
 
 	if (!all)
 		return -ENOMEM;
 	for (uint32_t g = 0; gone && g < gone->n; g++)
-		all[k++] = gone->all[g];
+		all[count++] = gone->all[g];
 	while (map64__next(b->at, &pos, &addr, &i))
 		if (!gone || was_live(m, dev, when, &b->recs[i]))
-			all[k++] = blocks__describe(m, dev, addr, &b->recs[i], false);
-	for (size_t j = 0; j < k; j++)
+			all[count++] = blocks__describe(m, dev, addr, &b->recs[i], false);
+	for (size_t j = 0; j < count; j++)
 		all[j].category = category__decide(&m->sites.all[all[j].site], all[j].category);
 	*ret = all;
-	*n = k;
+	*n = count;
 	return 0;
 }
 

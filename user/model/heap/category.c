@@ -58,7 +58,7 @@ void category__drop(struct life *l, uint32_t stamp)
 	l->free_no = stamp + 1;
 }
 
-/* Adds a stamp with one reference, which the caller owns. */
+/* Adds a stamp with one reference, which the caller owns. *ret: its index. Returns 0 or -ENOMEM. */
 static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
 {
 	uint32_t i = l->free_no ? l->free_no - 1 : l->n;
@@ -82,6 +82,7 @@ static void end_stretch(struct life *l)
 	l->stretch_no = 0;
 }
 
+/* Begins a stretch of this phase, with a stamp of its own. Returns 0 or -ENOMEM. */
 static int begin_stretch(const struct model *m, struct life *l, enum phase phase)
 {
 	uint8_t after = l->after;
@@ -177,7 +178,8 @@ void category__step(struct model *m)
 		end_stretch(&m->devs[i]->life);
 }
 
-/* Category of a block allocated outside forward, backward and optimizer. steps: steps since then. */
+/* Returns the category of a block allocated outside forward, backward and optimizer. steps: steps
+ * since then. */
 static uint8_t category_of_other(const struct model *m, const struct life *l, const struct stamp *s,
 				 uint32_t steps, bool dead)
 {
@@ -199,7 +201,7 @@ static uint8_t category_of_other(const struct model *m, const struct life *l, co
 	return s->after == LIFE_NONE ? LIFE_MAYBE_INPUT : CATEGORY_INPUT;
 }
 
-/* Category from the phase of the allocation, and what happened on the device since. */
+/* Returns the category from the phase of the allocation, and what happened on the device since. */
 static uint8_t category_by_life(const struct model *m, const struct dev *dev, const struct rec *rec,
 				bool dead)
 {
@@ -237,8 +239,9 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	return category_of_other(m, l, s, steps, dead);
 }
 
-/* Category of a block from before the first forward that is live. A model is moved to the device,
- * made or loaded by known functions, or has gradients and optimizer state of the same sizes. */
+/* Returns the category of a block from before the first forward that is live: a parameter or
+ * unknown. A model is moved to the device, made or loaded by known functions, or has gradients and
+ * optimizer state of the same sizes. */
 static uint8_t category_of_first(const struct life *l, const struct stamp *s,
 				 const struct site *site, uint32_t steps, uint8_t made_for)
 {
@@ -252,8 +255,9 @@ static uint8_t category_of_first(const struct life *l, const struct stamp *s,
 	return has_size(l, site->size, SIZE_OPTIMIZER) ? CATEGORY_PARAMETER : CATEGORY_UNKNOWN;
 }
 
-/* Category of a live block in a recording without the program's objects, if the rules above, which
- * need the end of its life, do not tell. Live means: at the end, or when an allocation failed. */
+/* Returns the category of a live block in a recording without the program's objects, if the rules
+ * above, which need the end of its life, do not tell. Live means: at the end, or when an allocation
+ * failed. */
 static uint8_t category_of_live(const struct model *m, const struct life *l, const struct rec *rec)
 {
 	const struct stamp *s = &l->stamps[rec->stamp];
@@ -288,31 +292,33 @@ static uint8_t category_of_live(const struct model *m, const struct life *l, con
 	return category_of_first(l, s, site, steps, origin.made_for);
 }
 
+/* Returns the category in a recording without the program's objects. dead: the block is freed now. */
 static uint8_t category_without_objects(const struct model *m, const struct dev *dev,
 					const struct rec *rec, bool dead)
 {
 	const struct life *l = &dev->life;
 	bool live = !dead || l->failed;
-	uint8_t phase = l->stamps[rec->stamp].phase, c;
+	uint8_t phase = l->stamps[rec->stamp].phase, category;
 
 	if (!live || phase == LIFE_NONE || device__in_pieces(dev->pub.device))
 		return category_by_life(m, dev, rec, dead);
 	/* A parameter may also be an input by its life. */
-	c = category_by_life(m, dev, rec, false);
-	if (c == CATEGORY_UNKNOWN || c == LIFE_MAYBE_INPUT)
-		c = category_of_live(m, l, rec) ?: c;
-	return c ? c : category_by_life(m, dev, rec, dead);
+	category = category_by_life(m, dev, rec, false);
+	if (category == CATEGORY_UNKNOWN || category == LIFE_MAYBE_INPUT)
+		category = category_of_live(m, l, rec) ?: category;
+	return category ? category : category_by_life(m, dev, rec, dead);
 }
 
 uint8_t category__of_record(const struct model *m, const struct dev *dev, const struct rec *rec,
 			    bool dead)
 {
-	uint8_t c = rec->label_no ? m->labels.all[rec->label_no - 1].category : CATEGORY_UNKNOWN;
+	uint8_t category = rec->label_no ? m->labels.all[rec->label_no - 1].category
+					 : CATEGORY_UNKNOWN;
 
-	if (!c)
-		c = m->sites.all[rec->site].role;
-	if (c)
-		return c;
+	if (!category)
+		category = m->sites.all[rec->site].role;
+	if (category)
+		return category;
 	return dev->life.infers ? category_without_objects(m, dev, rec, dead)
 				: category_by_life(m, dev, rec, dead);
 }
@@ -320,11 +326,11 @@ uint8_t category__of_record(const struct model *m, const struct dev *dev, const 
 uint8_t category__of_block(const struct model *m, const struct dev *dev, uint64_t addr,
 			   const struct rec *rec, bool dead)
 {
-	uint8_t c = category__of_record(m, dev, rec, dead);
-	const struct extent *e;
+	uint8_t category = category__of_record(m, dev, rec, dead);
+	const struct extent *extent;
 
-	if (c != CATEGORY_UNKNOWN || !dev->extents.pools)
-		return c;
-	e = extents__over(&dev->extents, EXTENT_MEMORY, addr);
-	return e && (e->pool[0] || e->pool[1]) ? CATEGORY_PRIVATE_POOL : c;
+	if (category != CATEGORY_UNKNOWN || !dev->extents.pools)
+		return category;
+	extent = extents__over(&dev->extents, EXTENT_MEMORY, addr);
+	return extent && (extent->pool[0] || extent->pool[1]) ? CATEGORY_PRIVATE_POOL : category;
 }

@@ -11,7 +11,7 @@
 
 #define DEVICES_MAX 256 /* devices searched for an address whose device is not known */
 
-/* how: enum mem_how of an EVENT_CUDA_ALLOC or _FREE */
+/* Returns the class of memory for enum mem_how of an EVENT_CUDA_ALLOC or _FREE. */
 static enum extent_class class_of(uint8_t how)
 {
 	switch (how) {
@@ -44,8 +44,8 @@ static struct extent extent_of(const struct model *m, const struct event *e)
 	};
 }
 
-/* The i-th table of extents, or NULL if there are no more. The tables of devices come first, with
- * *dev set; the last one is model.loose, with *dev NULL. */
+/* Returns the i-th table of extents, or NULL if there are no more. The tables of devices come
+ * first, with *dev set; the last one is model.loose, with *dev NULL. */
 static struct extents *table_of(struct model *m, uint32_t i, struct dev **dev)
 {
 	uint32_t n = m->ndevs < DEVICES_MAX ? m->ndevs : DEVICES_MAX;
@@ -78,13 +78,14 @@ static void update_reserved(struct model *m, struct dev *dev, uint64_t before, u
 		dev__set_reserved(m, dev, (int64_t)reserved > 0 ? reserved : 0, time);
 }
 
+/* Removes an address range from the extents of a class in all tables. Returns 0 or -ENOMEM. */
 static int cut_everywhere(struct model *m, enum extent_class c, uint64_t addr, uint64_t size)
 {
-	struct extents *x;
+	struct extents *table;
 	struct dev *dev;
 
-	for (uint32_t i = 0; (x = table_of(m, i, &dev)); i++)
-		if (x->count[c] && extents__cut(x, c, addr, size))
+	for (uint32_t i = 0; (table = table_of(m, i, &dev)); i++)
+		if (table->count[c] && extents__cut(table, c, addr, size))
 			return -ENOMEM;
 	return 0;
 }
@@ -119,7 +120,7 @@ static bool is_foreign_mapping(const struct event *e)
 }
 
 /* Keeps a mapping that other code ends. vLLM's sleep mode unmaps memory below the blocks of a
- * MemPool, which stay allocated, and maps other memory there at the wake-up. */
+ * MemPool, which stay allocated, and maps other memory there at the wake-up. Returns 0 or -ENOMEM. */
 static int note_unmapped(struct dev *dev, const struct extent *old, const struct event *e)
 {
 	uint64_t end = old->addr + old->size;
@@ -146,7 +147,7 @@ static void keep_details(struct extent *e, const struct extent *old, uint32_t li
 	e->flags |= old->flags;
 }
 
-/* Handles EVENT_CUDA_ALLOC. */
+/* Handles EVENT_CUDA_ALLOC. Returns 0 or -ENOMEM. */
 static int take_memory(struct model *m, const struct event *e)
 {
 	enum extent_class c = class_of(e->how);
@@ -192,7 +193,7 @@ static int take_memory(struct model *m, const struct event *e)
 	return 0;
 }
 
-/* Handles EVENT_CUDA_FREE. */
+/* Handles EVENT_CUDA_FREE. Returns 0 or -ENOMEM. */
 static int return_memory(struct model *m, const struct event *e)
 {
 	enum extent_class c = class_of(e->how);
@@ -250,7 +251,8 @@ static int list_unmapped(struct dev *dev, const struct extent *listing, bool *fo
 	return extents__put(&dev->extents, EXTENT_UNMAPPED, &unmapped, false);
 }
 
-/* Handles EVENT_SEGMENT, an entry of the allocator's tables. The first one begins a reading. */
+/* Handles EVENT_SEGMENT, an entry of the allocator's tables. The first one begins a reading.
+ * Returns 0 or -ENOMEM. */
 static int list_segment(struct model *m, const struct event *e)
 {
 	struct extent segment = extent_of(m, e);
@@ -298,7 +300,7 @@ static int list_segment(struct model *m, const struct event *e)
 }
 
 /* Removes segments that a complete round of EVENT_SEGMENTs did not list and that are older than the
- * round. */
+ * round. Returns 0 or -ENOMEM. */
 static int drop_unlisted(struct dev *dev)
 {
 	struct extent *all;
@@ -315,7 +317,7 @@ static int drop_unlisted(struct dev *dev)
 	return err;
 }
 
-/* Handles EVENT_STATE, which ends a reading of the allocator's tables. */
+/* Handles EVENT_STATE, which ends a reading of the allocator's tables. Returns 0 or -ENOMEM. */
 static int end_reading(struct model *m, const struct event *e)
 {
 	bool exact = e->flags & STATE_EXACT, listing;
@@ -345,13 +347,13 @@ static int end_reading(struct model *m, const struct event *e)
 	return 0;
 }
 
-/* Whether the model's sums at the driver's figure equal those at the mark. */
+/* True if the model's sums at the driver's figure equal those at the mark. */
 static bool has_sums_of_mark(const struct dev *dev, const struct used *u)
 {
 	return u->below + u->others == dev->mark_below + dev->mark_others;
 }
 
-/* The use that e reports, with the memory known at that moment. */
+/* Returns the figure that e reports, with the memory known at that moment. */
 static struct used used_by(const struct dev *dev, const struct event *e)
 {
 	return (struct used){
@@ -363,6 +365,7 @@ static struct used used_by(const struct dev *dev, const struct event *e)
 	};
 }
 
+/* Handles EVENT_USED, the driver's figure of the process's use. Returns 0 or -ENOMEM. */
 static int note_used(struct model *m, const struct event *e)
 {
 	struct dev *dev;
@@ -385,6 +388,7 @@ static int note_used(struct model *m, const struct event *e)
 	return 0;
 }
 
+/* Handles EVENT_LEFT, what the driver has available. Returns 0 or -ENOMEM. */
 static int note_left(struct model *m, const struct event *e)
 {
 	struct dev *dev;
@@ -413,16 +417,16 @@ bool cuda_memory__available(const struct dev *dev, uint64_t *ret)
 int cuda_memory__note_block(struct model *m, struct dev *dev, uint64_t addr)
 {
 	const struct extent *loose = extents__over(&m->loose, EXTENT_MEMORY, addr);
-	struct extent e;
+	struct extent moved;
 
 	if (!loose || dev->pub.device.index == DEVICE_UNKNOWN || device__on_host(dev->pub.device))
 		return 0;
-	e = *loose;
-	(void)extents__del(&m->loose, EXTENT_MEMORY, e.addr,
+	moved = *loose;
+	(void)extents__del(&m->loose, EXTENT_MEMORY, moved.addr,
 			   false); /* without a note, it cannot fail */
 	/* The memory was on this device since it was taken. If that was before the mark, the mark
 	 * includes it. */
-	return extents__put(&dev->extents, EXTENT_MEMORY, &e, e.seq > dev->mark_seq);
+	return extents__put(&dev->extents, EXTENT_MEMORY, &moved, moved.seq > dev->mark_seq);
 }
 
 int cuda_memory__event(struct model *m, const struct event *e)

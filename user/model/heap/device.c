@@ -14,8 +14,8 @@
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
 
-/* The order of devices: accelerators come first, then the CPU, the host's memory, which contains
- * the CPU's tensors, and the sample of a part of that. */
+/* Returns the place of a kind of device: accelerators come first, then the CPU, the host's memory,
+ * which contains the CPU's tensors, and the sample of a part of that. */
 static int rank_of(struct device d)
 {
 	if (d.type == DEVICE_MALLOC)
@@ -44,6 +44,7 @@ static int add_step_rings(const struct model *m, struct dev *dev)
 	return 0;
 }
 
+/* Adds a device without an event. Returns 0 or -ENOMEM. */
 static int dev__add(struct model *m, struct device d, struct dev **ret)
 {
 	struct dev *dev, **devs;
@@ -175,7 +176,7 @@ void dev__set_reserved(struct model *m, struct dev *dev, uint64_t reserved, uint
 	dev__update_sums(m, dev, dev->pub.allocated, old_reserved, time);
 }
 
-/* The allocated bytes of now are the device's new peak. */
+/* Makes the allocated bytes of now the device's new peak. */
 static void dev__set_peak(struct model *m, struct dev *dev, uint64_t time, enum phase phase)
 {
 	dev->pub.peak_allocated = dev->pub.allocated;
@@ -245,15 +246,15 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
  * another phase. phase: of an allocation, otherwise -1. total: allocated bytes before e. */
 static void dev__update_phase(struct dev *dev, const struct event *e, uint64_t total, int phase)
 {
-	struct model_phase *p;
+	struct model_phase *sums;
 
 	if (phase >= 0 && (phase != dev->phase || dev->phase_over)) {
 		if (dev->phase >= 0) {
-			p = &dev->phases[dev->phase];
+			sums = &dev->phases[dev->phase];
 			/* wraps around: totals come from the target and may be any number */
-			p->allocated_delta = (int64_t)((uint64_t)p->allocated_delta + total -
-						       dev->phase_total);
-			p->duration += dev->phase_last - dev->phase_begin;
+			sums->allocated_delta = (int64_t)((uint64_t)sums->allocated_delta + total -
+							  dev->phase_total);
+			sums->duration += dev->phase_last - dev->phase_begin;
 		}
 		dev->phase = phase;
 		dev->phase_over = false;
@@ -263,13 +264,13 @@ static void dev__update_phase(struct dev *dev, const struct event *e, uint64_t t
 	}
 	if (dev->phase < 0)
 		return;
-	p = &dev->phases[dev->phase];
-	if (dev->pub.allocated > p->peak_allocated) {
-		p->peak_allocated = dev->pub.allocated;
-		p->peak_time = e->time;
+	sums = &dev->phases[dev->phase];
+	if (dev->pub.allocated > sums->peak_allocated) {
+		sums->peak_allocated = dev->pub.allocated;
+		sums->peak_time = e->time;
 	}
-	if (dev->pub.has_totals && dev->pub.reserved > p->peak_reserved)
-		p->peak_reserved = dev->pub.reserved;
+	if (dev->pub.has_totals && dev->pub.reserved > sums->peak_reserved)
+		sums->peak_reserved = dev->pub.reserved;
 	if (e->time > dev->phase_last)
 		dev->phase_last = e->time;
 }

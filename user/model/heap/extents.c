@@ -74,24 +74,25 @@ static struct extent_node *node(const struct extents *x, uint32_t node_no)
 	return &x->nodes[node_no - 1];
 }
 
-/* Splits tree t: extents that start before addr go to *l, the rest to *r. */
-static void split_tree(struct extents *x, uint32_t t, uint64_t addr, uint32_t *l, uint32_t *r)
+/* Splits a tree: extents that start before addr go to *left, the rest to *right. */
+static void split_tree(struct extents *x, uint32_t tree, uint64_t addr, uint32_t *left,
+		       uint32_t *right)
 {
-	while (t) {
-		if (node(x, t)->e.addr < addr) {
-			*l = t;
-			l = &node(x, t)->right_no;
-			t = *l;
+	while (tree) {
+		if (node(x, tree)->e.addr < addr) {
+			*left = tree;
+			left = &node(x, tree)->right_no;
+			tree = *left;
 		} else {
-			*r = t;
-			r = &node(x, t)->left_no;
-			t = *r;
+			*right = tree;
+			right = &node(x, tree)->left_no;
+			tree = *right;
 		}
 	}
-	*l = *r = 0;
+	*left = *right = 0;
 }
 
-/* Joins two trees; all extents of a lie before those of b. */
+/* Joins two trees; all extents of a lie before those of b. Returns the root. */
 static uint32_t join_trees(struct extents *x, uint32_t a, uint32_t b)
 {
 	uint32_t root, *at = &root;
@@ -120,33 +121,33 @@ static uint32_t draw_priority(struct extents *x)
 	return x->random * UINT64_C(0x2545f4914f6cdd1d) >> 32;
 }
 
-/* The extent with the largest start <= addr; 0: none. */
+/* Returns the extent with the largest start <= addr; 0: none. */
 static uint32_t floor_of(const struct extents *x, enum extent_class c, uint64_t addr)
 {
-	uint32_t t = x->root_no[c], best = 0;
+	uint32_t tree = x->root_no[c], best = 0;
 
-	while (t) {
-		if (node(x, t)->e.addr <= addr) {
-			best = t;
-			t = node(x, t)->right_no;
+	while (tree) {
+		if (node(x, tree)->e.addr <= addr) {
+			best = tree;
+			tree = node(x, tree)->right_no;
 		} else {
-			t = node(x, t)->left_no;
+			tree = node(x, tree)->left_no;
 		}
 	}
 	return best;
 }
 
-/* The extent with the smallest start >= addr; 0: none. */
+/* Returns the extent with the smallest start >= addr; 0: none. */
 static uint32_t ceiling_of(const struct extents *x, enum extent_class c, uint64_t addr)
 {
-	uint32_t t = x->root_no[c], best = 0;
+	uint32_t tree = x->root_no[c], best = 0;
 
-	while (t) {
-		if (node(x, t)->e.addr >= addr) {
-			best = t;
-			t = node(x, t)->left_no;
+	while (tree) {
+		if (node(x, tree)->e.addr >= addr) {
+			best = tree;
+			tree = node(x, tree)->left_no;
 		} else {
-			t = node(x, t)->right_no;
+			tree = node(x, tree)->right_no;
 		}
 	}
 	return best;
@@ -168,11 +169,11 @@ const struct extent *extents__over(const struct extents *x, enum extent_class c,
 
 /* --- notes */
 
-/* Drops all notes except the first of each address. */
+/* Drops all notes except the first of each address. Returns 0 or -ENOMEM. */
 static int compact_notes(struct extents *x)
 {
 	struct map64 *seen[EXTENT_CLASSES] = { 0 };
-	uint32_t n = 0;
+	uint32_t kept = 0;
 	int err = -ENOMEM;
 
 	for (int c = 0; c < EXTENT_CLASSES; c++) {
@@ -188,10 +189,10 @@ static int compact_notes(struct extents *x)
 			continue;
 		if (map64__set(seen[note->class], note->before.addr, 1))
 			goto out; /* duplicate notes remain, which does no harm */
-		x->notes[n++] = *note;
+		x->notes[kept++] = *note;
 	}
-	x->nnotes = n;
-	x->limit = n > NOTES_MIN / 2 ? 2 * n : NOTES_MIN;
+	x->nnotes = kept;
+	x->limit = kept > NOTES_MIN / 2 ? 2 * kept : NOTES_MIN;
 	err = 0;
 out:
 	for (int c = 0; c < EXTENT_CLASSES; c++)
@@ -199,7 +200,7 @@ out:
 	return err;
 }
 
-/* Notes what starts at addr, before a change after the mark. */
+/* Notes what starts at addr, before a change after the mark. Returns 0 or -ENOMEM. */
 static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
 {
 	const struct extent *old = extents__at(x, c, addr);
@@ -222,30 +223,30 @@ static int note_before(struct extents *x, enum extent_class c, uint64_t addr)
 
 int extents__del(struct extents *x, enum extent_class c, uint64_t addr, bool later)
 {
-	uint32_t l, mid, r;
+	uint32_t left, mid, right;
 
 	if (!extents__at(x, c, addr))
 		return 0;
 	if (later && note_before(x, c, addr))
 		return -ENOMEM;
 	/* Splits the tree around addr, so that mid is a tree of the one extent. */
-	split_tree(x, x->root_no[c], addr, &l, &mid);
+	split_tree(x, x->root_no[c], addr, &left, &mid);
 	/* addr + 1 does not overflow: an extent does not reach the last address. */
-	split_tree(x, mid, addr + 1, &mid, &r);
+	split_tree(x, mid, addr + 1, &mid, &right);
 	x->sums[extent__sum(&node(x, mid)->e)] -= node(x, mid)->e.size;
 	x->count[c]--;
 	if (x->changed && c == EXTENT_MEMORY)
 		x->changed(x->ctx, &node(x, mid)->e, false);
 	node(x, mid)->left_no = x->free_no;
 	x->free_no = mid;
-	x->root_no[c] = join_trees(x, l, r);
+	x->root_no[c] = join_trees(x, left, right);
 	return 0;
 }
 
 int extents__put(struct extents *x, enum extent_class c, const struct extent *e, bool later)
 {
 	struct extent copy = *e;
-	uint32_t node_no, l, r;
+	uint32_t node_no, left, right;
 
 	/* An extent is not empty and does not reach the last address. */
 	if (!copy.size || copy.size > UINT64_MAX - copy.addr)
@@ -265,8 +266,8 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 	x->sums[extent__sum(&copy)] += copy.size;
 	x->count[c]++;
 	x->pools |= copy.pool[0] || copy.pool[1];
-	split_tree(x, x->root_no[c], copy.addr, &l, &r);
-	x->root_no[c] = join_trees(x, join_trees(x, l, node_no), r);
+	split_tree(x, x->root_no[c], copy.addr, &left, &right);
+	x->root_no[c] = join_trees(x, join_trees(x, left, node_no), right);
 	if (x->changed && c == EXTENT_MEMORY)
 		x->changed(x->ctx, &copy, true);
 	return 0;
@@ -308,7 +309,7 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 	struct extent *all = malloc(((size_t)x->count[c] + x->nnotes + 1) * sizeof(*all));
 	struct map64 *noted = at_mark ? map64__new() : NULL;
 	uint64_t unused;
-	size_t k = 0;
+	size_t count = 0;
 
 	if (!all || (at_mark && !noted))
 		goto nomem;
@@ -320,7 +321,7 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 		if (map64__set(noted, note->before.addr, 1))
 			goto nomem;
 		if (note->there)
-			all[k++] = note->before;
+			all[count++] = note->before;
 	}
 	/* All extents of now, except those at addresses that changed after the mark. Searching the
 	 * next start needs no recursion. */
@@ -328,13 +329,13 @@ int extents__list(const struct extents *x, enum extent_class c, bool at_mark, st
 		const struct extent *e = &node(x, node_no)->e;
 
 		if (!at_mark || !map64__get(noted, e->addr, &unused))
-			all[k++] = *e;
+			all[count++] = *e;
 		node_no = ceiling_of(x, c, e->addr + 1);
 	}
 	map64__free(noted);
-	qsort(all, k, sizeof(*all), cmp_extent);
+	qsort(all, count, sizeof(*all), cmp_extent);
 	*ret = all;
-	*n = k;
+	*n = count;
 	return 0;
 nomem:
 	map64__free(noted);

@@ -28,6 +28,7 @@ struct in_use {
 	uint8_t *sites, *requests, *labels;
 };
 
+/* Marks what the device's blocks refer to, now and at the noted moments. */
 static void mark_used_by_device(const struct dev *dev, const struct in_use *u)
 {
 	const struct blocks *b = &dev->blocks;
@@ -41,11 +42,11 @@ static void mark_used_by_device(const struct dev *dev, const struct in_use *u)
 	}
 	for (int when = 0; when < ROWS_MOMENTS; when++)
 		for (uint32_t g = 0; g < b->gone[when].n; g++) {
-			const struct block *r = &b->gone[when].all[g];
+			const struct block *block = &b->gone[when].all[g];
 
-			u->sites[r->site] = 1;
-			u->requests[r->request_no] = 1;
-			u->labels[r->label_no] = 1;
+			u->sites[block->site] = 1;
+			u->requests[block->request_no] = 1;
+			u->labels[block->label_no] = 1;
 		}
 	if (dev->peak_site_no)
 		u->sites[dev->peak_site_no - 1] = 1;
@@ -68,66 +69,67 @@ static int mark_used(const struct model *m, struct in_use *u)
 
 /* ---- sites ---- */
 
-/* The sum for sites that equal this one except in size. NULL: none yet. */
+/* Returns the sum for sites that equal this one except in size. NULL: none yet. */
 static struct site *varied_site(const struct model *m, const struct site *like)
 {
 	uint32_t hash = heap__site_hash(m, like), pos = hash, id;
 
 	while ((id = hash_index__next(&m->sites.index, hash, &pos)) != UINT32_MAX) {
-		struct site *s = &m->sites.all[id];
+		struct site *site = &m->sites.all[id];
 
-		if (s->varied && s->stack == like->stack && s->thread == like->thread &&
-		    s->node == like->node && s->dev == like->dev && s->walk == like->walk &&
-		    s->drawn == like->drawn)
-			return s;
+		if (site->varied && site->stack == like->stack && site->thread == like->thread &&
+		    site->node == like->node && site->dev == like->dev &&
+		    site->walk == like->walk && site->drawn == like->drawn)
+			return site;
 	}
 	return NULL;
 }
 
-/* Adds an empty sum for sites that equal this one except in size. NULL: no memory. */
+/* Adds an empty sum for sites that equal this one except in size. NULL if memory is short. */
 static struct site *new_varied(struct model *m, const struct site *like)
 {
-	struct site *s;
+	struct site *sum;
 	uint32_t id;
 
 	if (heap__add_site(m, heap__site_hash(m, like), &id))
 		return NULL;
-	s = &m->sites.all[id];
-	*s = *like;
-	s->total = s->size = 0;
+	sum = &m->sites.all[id];
+	*sum = *like;
+	sum->total = sum->size = 0;
 	m->sites.varied++;
-	return s;
+	return sum;
 }
 
-/* Adds what a removed site allocated to its sum. max_sums: with more sums, to that of the device. */
+/* Adds what a removed site allocated to its sum; beyond max_sums sums, to that of the device.
+ * Returns 0 or -ENOMEM. */
 static int keep_sum(struct model *m, struct site gone, uint32_t max_sums)
 {
 	uint64_t bytes = site__bytes(&gone, gone.total);
-	struct site *s;
+	struct site *sum;
 
 	if (!gone.total)
 		return 0;
 	gone.varied = true;
-	s = varied_site(m, &gone);
-	if (!s && m->sites.varied >= max_sums) {
+	sum = varied_site(m, &gone);
+	if (!sum && m->sites.varied >= max_sums) {
 		gone = (struct site){ .dev = gone.dev,
 				      .total = gone.total,
 				      .walk = MT_WALK_LOST,
 				      .phase = PHASE_OTHER,
 				      .varied = true };
-		s = varied_site(m, &gone);
+		sum = varied_site(m, &gone);
 	}
-	if (!s)
-		s = new_varied(m, &gone);
-	if (!s)
+	if (!sum)
+		sum = new_varied(m, &gone);
+	if (!sum)
 		return -ENOMEM;
-	s->size += bytes;
-	s->total += gone.total;
+	sum->size += bytes;
+	sum->total += gone.total;
 	return 0;
 }
 
 /* Rebuilds the index from the sites in use and sums, and frees the other sites. *gone: a copy of
- * the freed ones, which the caller frees; *n: their number. */
+ * the freed ones, which the caller frees; *n: their number. Returns 0 or -ENOMEM. */
 static int remove_unused(struct model *m, const uint8_t *used, struct site **gone, uint32_t *n)
 {
 	*gone = NULL;
@@ -142,17 +144,17 @@ static int remove_unused(struct model *m, const uint8_t *used, struct site **gon
 		return -ENOMEM;
 	*n = 0;
 	for (uint32_t i = 0; i < m->sites.n; i++) {
-		struct site *s = &m->sites.all[i];
+		struct site *site = &m->sites.all[i];
 
-		if (s->unused)
+		if (site->unused)
 			continue;
-		if (used[i] || s->varied) {
-			if (hash_index__add(&m->sites.index, heap__site_hash(m, s), i))
+		if (used[i] || site->varied) {
+			if (hash_index__add(&m->sites.index, heap__site_hash(m, site), i))
 				return -ENOMEM;
 			continue;
 		}
-		(*gone)[(*n)++] = *s;
-		*s = (struct site){ .unused = true, .stack = m->sites.free_no };
+		(*gone)[(*n)++] = *site;
+		*site = (struct site){ .unused = true, .stack = m->sites.free_no };
 		m->sites.free_no = i + 1;
 		if (m->growth)
 			growth__drop_site(m, i);
@@ -160,6 +162,7 @@ static int remove_unused(struct model *m, const uint8_t *used, struct site **gon
 	return 0;
 }
 
+/* Removes the sites that are not in use, and keeps sums of them. Returns 0 or -ENOMEM. */
 static int sweep_sites(struct model *m, const uint8_t *used)
 {
 	uint32_t max_sums = m->sites.max / VARIED_PART, n;
@@ -179,18 +182,18 @@ static int sweep_sites(struct model *m, const uint8_t *used)
 static uint32_t pack_used(void *array, size_t size, uint32_t n, const uint8_t *used,
 			  uint32_t *new_no)
 {
-	uint32_t k = 0;
-	char *p = array;
+	uint32_t kept = 0;
+	char *entries = array;
 
 	new_no[0] = 0; /* 0 is "none" and stays so */
 	for (uint32_t i = 0; i < n; i++) {
 		if (!used[i + 1])
 			continue;
-		if (i != k)
-			memcpy(p + k * size, p + i * size, size);
-		new_no[i + 1] = ++k;
+		if (i != kept)
+			memcpy(entries + kept * size, entries + i * size, size);
+		new_no[i + 1] = ++kept;
 	}
-	return k;
+	return kept;
 }
 
 /* Replaces each request_no by requests[request_no], and each label_no likewise. */
@@ -229,6 +232,7 @@ static int rebuild_index(const struct model *m, struct hash_index *h, const void
 	return 0;
 }
 
+/* Removes the requests and labels that are not in use. Returns 0 or -ENOMEM. */
 static int sweep_requests_and_labels(struct model *m, const struct in_use *u)
 {
 	uint32_t *requests = malloc(((size_t)m->requests.n + 1) * sizeof(*requests));

@@ -37,7 +37,7 @@ enum { TRACK_STEPS, TRACK_TIME, TRACK_INSIDE, TRACK_NR };
  * allocator. */
 enum { SUM_ALLOCATED, SUM_RESERVED, SUM_TAKEN, GROWTH_SUMS };
 
-/* Progress of one series of values; it is the same for all units. */
+/* Number of values of a track so far; it is the same for all units. */
 struct growth_track {
 	bool on;
 	uint64_t passed; /* steps (slices) that ended */
@@ -151,7 +151,8 @@ struct growth_watch {
 #define GROWTH_WARMUP 3			/* steps that do not count for the slope of a line */
 #define GROWTH_SLICE UINT64_C(10000000) /* a slice of time before thinning, ns */
 
-/* 0, 1, 2-3, 4-7 ... go to buckets 0, 1, 2, 3 ...; large ages to the last bucket. */
+/* Returns the bucket of an age: 0, 1, 2-3, 4-7 ... go to buckets 0, 1, 2, 3 ...; large ages to the
+ * last one. */
 static unsigned bucket_of(uint64_t age)
 {
 	unsigned bits = age ? 64 - (unsigned)__builtin_clzll(age) : 0;
@@ -176,31 +177,31 @@ static void begin_values(struct growth_watch *w, struct growth_unit *u)
 	memset(&u->late[TRACK_INSIDE], 0, sizeof(u->late[TRACK_INSIDE]));
 }
 
-/* Values that are missing are equal to the live bytes of now. A unit whose values are all 0 has no
- * array. 0 or -ENOMEM. */
+/* Appends the values that a unit lacks: all equal the live bytes of now. A unit whose values are
+ * all 0 has no array. Returns 0 or -ENOMEM. */
 static int append_live_bytes(struct growth_watch *w, struct growth_unit *u, unsigned track)
 {
 	struct growth_series *s = &u->s[track];
-	uint32_t n = w->track[track].n, cap;
-	uint64_t *v;
+	uint32_t wanted = w->track[track].n, cap;
+	uint64_t *values;
 
 	if (!s->v && !u->live) {
-		s->n = n;
+		s->n = wanted;
 		return 0;
 	}
-	if (n > s->cap) {
-		for (cap = s->cap ? s->cap : VALUES_LEAST; cap < n; cap *= 2)
+	if (wanted > s->cap) {
+		for (cap = s->cap ? s->cap : VALUES_LEAST; cap < wanted; cap *= 2)
 			;
-		v = realloc(s->v, cap * sizeof(*v));
-		if (!v)
+		values = realloc(s->v, cap * sizeof(*values));
+		if (!values)
 			return -ENOMEM;
 		if (!s->v)
-			memset(v, 0, s->n * sizeof(*v));
+			memset(values, 0, s->n * sizeof(*values));
 		w->cells += cap - s->cap;
-		s->v = v;
+		s->v = values;
 		s->cap = cap;
 	}
-	while (s->n < n)
+	while (s->n < wanted)
 		s->v[s->n++] = u->live;
 	return 0;
 }
@@ -216,29 +217,30 @@ static int fill_values(struct growth_watch *w, struct growth_unit *u, unsigned t
 /* Keeps every second value. 0 or -ENOMEM. */
 static int thin_values(struct growth_watch *w, unsigned track)
 {
-	struct growth_track *t = &w->track[track];
+	struct growth_track *progress = &w->track[track];
 
 	for (uint32_t i = 0; i < w->n; i++) {
 		struct growth_series *s = &w->units[i].s[track];
 
 		if (fill_values(w, &w->units[i], track))
 			return -ENOMEM;
-		s->n = t->n / 2;
+		s->n = progress->n / 2;
 		for (uint32_t k = 0; s->v && k < s->n; k++)
 			s->v[k] = s->v[2 * k + 1];
 	}
 	for (uint32_t d = 0; d < w->nsums; d++)
 		for (int i = 0; w->sums[d] && i < GROWTH_SUMS; i++)
-			for (uint32_t k = 0; k < t->n / 2; k++)
+			for (uint32_t k = 0; k < progress->n / 2; k++)
 				w->sums[d]->v[track][i][k] = w->sums[d]->v[track][i][2 * k + 1];
-	for (uint32_t k = 0; track == TRACK_STEPS && k < t->n / 2; k++)
+	for (uint32_t k = 0; track == TRACK_STEPS && k < progress->n / 2; k++)
 		w->requests.times[k] = w->requests.times[2 * k + 1];
-	t->n /= 2;
-	t->stride *= 2;
+	progress->n /= 2;
+	progress->stride *= 2;
 	return 0;
 }
 
-/* Halves the number of values kept of each unit, because there are too many units. */
+/* Halves the number of values kept of each unit, because there are too many units. Returns 0 or
+ * -ENOMEM. */
 static int halve_values(struct growth_watch *w)
 {
 	w->max /= 2;
@@ -249,18 +251,20 @@ static int halve_values(struct growth_watch *w)
 	for (uint32_t i = 0; i < w->n; i++)
 		for (int t = 0; t < TRACK_NR; t++) {
 			struct growth_series *s = &w->units[i].s[t];
-			uint64_t *v = s->cap > w->max ? realloc(s->v, w->max * sizeof(*v)) : NULL;
+			uint64_t *smaller = s->cap > w->max
+						    ? realloc(s->v, w->max * sizeof(*smaller))
+						    : NULL;
 
-			if (!v)
+			if (!smaller)
 				continue;
 			w->cells -= s->cap - w->max;
-			s->v = v;
+			s->v = smaller;
 			s->cap = w->max;
 		}
 	return 0;
 }
 
-/* Sets value number at of each device's sums. 0 or -ENOMEM. */
+/* Sets value `at` of each device's sums. Returns 0 or -ENOMEM. */
 static int note_sums(struct model *m, unsigned track, uint32_t at)
 {
 	struct growth_watch *w = m->growth;
@@ -281,32 +285,33 @@ static int note_sums(struct model *m, unsigned track, uint32_t at)
 	return 0;
 }
 
-/* Adds the live bytes of now as a value of all units, if t->stride is due. 0 or -ENOMEM. */
+/* Adds the live bytes of now as a value of all units, if the track's stride is due. Returns 0 or
+ * -ENOMEM. */
 static int add_value(struct model *m, unsigned track)
 {
 	struct growth_watch *w = m->growth;
-	struct growth_track *t = &w->track[track];
+	struct growth_track *progress = &w->track[track];
 
-	if (t->n == w->max && thin_values(w, track))
+	if (progress->n == w->max && thin_values(w, track))
 		return -ENOMEM;
 	if (w->cells > CELLS_MAX && w->max > VALUES_LEAST && halve_values(w))
 		return -ENOMEM;
-	if (t->passed % t->stride)
+	if (progress->passed % progress->stride)
 		return 0;
 	if (track == TRACK_STEPS)
-		w->requests.times[t->n] = w->now;
-	return note_sums(m, track, t->n++);
+		w->requests.times[progress->n] = w->now;
+	return note_sums(m, track, progress->n++);
 }
 
 /* Makes a track empty. */
 static void clear_values(struct growth_watch *w, unsigned track)
 {
 	for (uint32_t i = 0; i < w->n; i++) {
-		struct growth_series *s = &w->units[i].s[track];
+		struct growth_series *series = &w->units[i].s[track];
 
-		free(s->v);
-		w->cells -= s->cap;
-		*s = (struct growth_series){ 0 };
+		free(series->v);
+		w->cells -= series->cap;
+		*series = (struct growth_series){ 0 };
 		memset(w->units[i].gone[track], 0, sizeof(w->units[i].gone[track]));
 		memset(&w->units[i].late[track], 0, sizeof(w->units[i].late[track]));
 		if (track == TRACK_STEPS)
@@ -317,11 +322,13 @@ static void clear_values(struct growth_watch *w, unsigned track)
 
 static const uint64_t zeros[TREND_MAX];
 
+/* Returns the unit's values in a track; fill_values() makes them complete. */
 static const uint64_t *unit_series(const struct growth_unit *u, unsigned track)
 {
 	return u->s[track].v ? u->s[track].v : zeros;
 }
 
+/* Returns the values of a device's sum (SUM_ALLOCATED ...) in a track. */
 static const uint64_t *device_series(const struct growth_watch *w, uint32_t dev_index,
 				     unsigned track, unsigned sum)
 {
@@ -337,7 +344,7 @@ static const uint64_t *device_series(const struct growth_watch *w, uint32_t dev_
 #define INSIDE_PART 10	/* growth counts from a tenth of the device's peak on */
 #define INSIDE_SHARE 32 /* a unit's growth counts from this part of the device's growth on */
 
-/* A call of the model ended between two optimizer steps. 0 or -ENOMEM. */
+/* Handles the end of a call of the model between two optimizer steps. Returns 0 or -ENOMEM. */
 static int end_inner_call(struct model *m)
 {
 	struct growth_watch *w = m->growth;
@@ -355,17 +362,17 @@ static uint64_t find_rise(const struct growth_watch *w, uint32_t dev, unsigned t
 			  uint64_t *top)
 {
 	const struct growth_track *t = &w->track[track];
-	const uint64_t *v = w->sums[dev]->v[track][SUM_ALLOCATED];
+	const uint64_t *values = w->sums[dev]->v[track][SUM_ALLOCATED];
 	uint64_t low = UINT64_MAX;
 
 	*n = *top = 0;
 	for (size_t i = 0; i < t->n; i++)
-		if (v[i] >= *top) {
-			*top = v[i];
+		if (values[i] >= *top) {
+			*top = values[i];
 			*n = i + 1;
 		}
 	for (size_t i = 0; i < *n; i++)
-		low = v[i] < low ? v[i] : low;
+		low = values[i] < low ? values[i] : low;
 	return *n ? *top - low : 0;
 }
 
@@ -374,37 +381,37 @@ static uint64_t find_rise(const struct growth_watch *w, uint32_t dev, unsigned t
 static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
 		       struct growth_interval *ret)
 {
-	struct trend_opts o = { .min_growth = ret->grown / INSIDE_SHARE };
+	struct trend_opts opts = { .min_growth = ret->grown / INSIDE_SHARE };
 	double stride = (double)w->track[track].stride;
-	struct trend t;
+	struct trend trend;
 
 	for (uint32_t i = 0; i < w->n; i++) {
-		const uint64_t *v;
+		const uint64_t *values;
 
 		if (w->units[i].key.dev != dev + 1)
 			continue;
 		if (fill_values(w, &w->units[i], track))
 			return -ENOMEM;
-		v = unit_series(&w->units[i], track);
-		o.tests += v[n - 1] > v[0];
+		values = unit_series(&w->units[i], track);
+		opts.tests += values[n - 1] > values[0];
 	}
 	for (uint32_t i = 0; i < w->n; i++) {
-		const uint64_t *v = unit_series(&w->units[i], track);
+		const uint64_t *values = unit_series(&w->units[i], track);
 
-		if (w->units[i].key.dev != dev + 1 || v[n - 1] <= v[0] ||
-		    v[n - 1] - v[0] < ret->grown / INSIDE_SHARE)
+		if (w->units[i].key.dev != dev + 1 || values[n - 1] <= values[0] ||
+		    values[n - 1] - values[0] < ret->grown / INSIDE_SHARE)
 			continue;
-		trend__judge(v, n, &o, &t);
-		if (!trend__counts(&t, TREND_MEDIUM))
+		trend__judge(values, n, &opts, &trend);
+		if (!trend__counts(&trend, TREND_MEDIUM))
 			continue;
 		ret->lines++;
-		ret->lines_per_call += t.slope / stride;
-		if (t.slope / stride <= ret->per_call)
+		ret->lines_per_call += trend.slope / stride;
+		if (trend.slope / stride <= ret->per_call)
 			continue;
-		ret->per_call = t.slope / stride;
+		ret->per_call = trend.slope / stride;
 		ret->unit_no = i + 1;
-		ret->live = v[n - 1];
-		ret->trend = t;
+		ret->live = values[n - 1];
+		ret->trend = trend;
 	}
 	return 0;
 }
@@ -429,34 +436,35 @@ static int examine_calls(const struct model *m, uint32_t dev, unsigned track, ui
 	return judge_units(w, dev, track, n, ret);
 }
 
-/* An optimizer step ended; track has the values of the calls before it. 0 or -ENOMEM. */
+/* Handles the end of an optimizer step: judges the growth in its calls, whose values track has.
+ * Returns 0 or -ENOMEM. */
 static int end_optimizer_step(struct model *m, unsigned track)
 {
 	struct growth_watch *w = m->growth;
-	struct growth_inside_watch *s = &w->inside;
-	uint64_t calls = track == TRACK_INSIDE ? s->calls : w->track[track].passed;
+	struct growth_inside_watch *inside = &w->inside;
+	uint64_t calls = track == TRACK_INSIDE ? inside->calls : w->track[track].passed;
 	struct growth_interval now;
 
-	s->steps_of[bucket_of(calls)]++;
-	s->calls = 0;
+	inside->steps_of[bucket_of(calls)]++;
+	inside->calls = 0;
 	if (calls < INSIDE_FROM)
 		return 0;
-	if (array__grow_zero(&s->best, &s->nbest, m->ndevs, sizeof(*s->best)))
+	if (array__grow_zero(&inside->best, &inside->nbest, m->ndevs, sizeof(*inside->best)))
 		return -ENOMEM;
 	for (uint32_t d = 0; d < m->ndevs; d++) {
-		if (examine_calls(m, d, track, s->best[d].grown, &now))
+		if (examine_calls(m, d, track, inside->best[d].grown, &now))
 			return -ENOMEM;
 		if (now.unit_no) {
 			now.step -= now.step > 0; /* it has ended, and is counted already */
-			s->best[d] = now;
+			inside->best[d] = now;
 		}
 	}
-	s->round++;
+	inside->round++;
 	w->track[TRACK_INSIDE] = (struct growth_track){ .stride = 1 };
 	return 0;
 }
 
-/* Whether a step with that many calls is longer than most. */
+/* True if a step with that many calls is longer than most. */
 static bool is_long_step(const struct growth_inside_watch *s, uint64_t calls)
 {
 	uint64_t all = 0, below = 0;
@@ -572,56 +580,57 @@ void growth__drop_site(struct model *m, uint32_t site)
 		m->growth->unit_no_by_site[site] = 0;
 }
 
-/* The properties that blocks of one unit share. BY_CATEGORY: those of a line. Beyond UNITS_MAX
- * units, all further blocks of a device share one. */
+/* Returns the properties that blocks of one unit share. BY_CATEGORY: those of a line. Beyond
+ * UNITS_MAX units, all further blocks of a device share one. */
 static struct growth_key key_of(const struct model *m, const struct growth_watch *w,
-				const struct site *s)
+				const struct site *site)
 {
-	struct growth_key k = { .dev = s->dev + 1 };
-	struct stack_origin sw;
+	struct growth_key key = { .dev = site->dev + 1 };
+	struct stack_origin origin;
 	struct dict_loc loc;
 
 	if (w->n >= UNITS_MAX)
-		return k;
+		return key;
 	if (w->by == BY_STACK) {
-		k.a = s->stack;
-		k.b = s->node;
-		k.c = s->walk;
-		return k;
+		key.a = site->stack;
+		key.b = site->node;
+		key.c = site->walk;
+		return key;
 	}
 	if (w->by == BY_MODULE) {
-		k.a = s->module;
-		return k;
+		key.a = site->module;
+		return key;
 	}
-	sw = attribution__stack(m->attribution,
-				attribution__line_stack(m->attribution, s->stack, s->node));
-	if (!sw.has_line) {
+	origin = attribution__stack(
+		m->attribution, attribution__line_stack(m->attribution, site->stack, site->node));
+	if (!origin.has_line) {
 		/* no line: distinguishes native code from stacks that were not read */
-		k.c = UINT32_MAX - (s->walk == MT_WALK_NO_THREAD);
-		return k;
+		key.c = UINT32_MAX - (site->walk == MT_WALK_NO_THREAD);
+		return key;
 	}
-	loc = dict__get_loc(m->dict, sw.user_loc);
-	k.a = loc.file;
-	k.b = loc.func;
-	k.c = loc.line;
-	return k;
+	loc = dict__get_loc(m->dict, origin.user_loc);
+	key.a = loc.file;
+	key.b = loc.func;
+	key.c = loc.line;
+	return key;
 }
 
 /* Finds or adds the unit of a site. 0 or -ENOMEM. */
 static int find_or_add_unit(struct model *m, uint32_t site, uint32_t *ret)
 {
 	struct growth_watch *w = m->growth;
-	struct growth_key k = key_of(m, w, &m->sites.all[site]);
+	struct growth_key key = key_of(m, w, &m->sites.all[site]);
 	int err;
 
 	w->coarse |= w->n >= UNITS_MAX;
-	err = hash_index__entry(&w->index, m->seed, &k, sizeof(k), &w->units, &w->n, &w->cap,
+	err = hash_index__entry(&w->index, m->seed, &key, sizeof(key), &w->units, &w->n, &w->cap,
 				sizeof(*w->units), ret);
 	if (err == 1)
 		w->units[*ret].site = site;
 	return err < 0 ? err : 0;
 }
 
+/* Keeps the unit of a site. Returns 0 or -ENOMEM. */
 static int assign_unit(struct model *m, uint32_t site)
 {
 	struct growth_watch *w = m->growth;
@@ -635,6 +644,7 @@ static int assign_unit(struct model *m, uint32_t site)
 	return 0;
 }
 
+/* Returns the unit of a site in *ret. 0 or -ENOMEM. */
 static int get_unit(struct model *m, uint32_t site, struct growth_unit **ret)
 {
 	const struct growth_watch *w = m->growth;
@@ -647,7 +657,7 @@ static int get_unit(struct model *m, uint32_t site, struct growth_unit **ret)
 
 /* ---- steps and time ---- */
 
-/* A step, call or request ended. 0 or -ENOMEM. */
+/* Handles the end of a step, call or request. Returns 0 or -ENOMEM. */
 static int end_step(struct model *m)
 {
 	struct growth_watch *w = m->growth;
@@ -712,27 +722,29 @@ int growth__advance_time(struct model *m, uint64_t time)
 
 /* ---- requests ---- */
 
-/* Whether a stack is charged to the line that begins requests. */
+/* True if a stack is charged to the line that begins requests. */
 static bool is_request_line(const struct model *m, uint32_t stack)
 {
-	struct growth_requests *r = &m->growth->requests;
-	struct stack_origin sw = attribution__stack(m->attribution, stack);
+	struct growth_requests *requests = &m->growth->requests;
+	struct stack_origin origin = attribution__stack(m->attribution, stack);
 	struct dict_loc loc;
 	bool matches;
 
-	if (!sw.has_line)
+	if (!origin.has_line)
 		return false;
-	if (sw.user_loc < r->nlocs && r->locs[sw.user_loc])
-		return r->locs[sw.user_loc] - 1;
-	loc = dict__get_loc(m->dict, sw.user_loc);
-	matches = loc.line == r->line && files__is(dict__str(m->dict, loc.file), r->file);
+	if (origin.user_loc < requests->nlocs && requests->locs[origin.user_loc])
+		return requests->locs[origin.user_loc] - 1;
+	loc = dict__get_loc(m->dict, origin.user_loc);
+	matches = loc.line == requests->line &&
+		  files__is(dict__str(m->dict, loc.file), requests->file);
 	/* Without memory for the cache, the next call looks again. */
-	if (sw.user_loc < dict__counts(m->dict).locs &&
-	    !array__grow_zero(&r->locs, &r->nlocs, (size_t)sw.user_loc + 1, 1))
-		r->locs[sw.user_loc] = 1 + matches;
+	if (origin.user_loc < dict__counts(m->dict).locs &&
+	    !array__grow_zero(&requests->locs, &requests->nlocs, (size_t)origin.user_loc + 1, 1))
+		requests->locs[origin.user_loc] = 1 + matches;
 	return matches;
 }
 
+/* True if an allocation of this site begins a request. */
 static bool begins_request(const struct model *m, const struct site *s)
 {
 	const struct growth_requests *r = &m->growth->requests;
@@ -744,12 +756,12 @@ static bool begins_request(const struct model *m, const struct site *s)
 	       !attribution__charged(m->attribution, s->stack, s->node);
 }
 
-/* Number of requests that began after this time, ns. Between two kept values the exact number is
- * not known: returns the smallest possible one. */
+/* Returns the number of requests that began after this time, ns. Between two kept values the exact
+ * number is not known: then the smallest possible one. */
 static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
 {
-	const struct growth_track *t = &w->track[TRACK_STEPS];
-	uint32_t low = 0, high = t->n;
+	const struct growth_track *progress = &w->track[TRACK_STEPS];
+	uint32_t low = 0, high = progress->n;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
@@ -759,7 +771,9 @@ static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
 		else
 			high = middle;
 	}
-	return low < t->n ? t->passed - low * t->stride - (t->stride - 1) : 0;
+	return low < progress->n
+		       ? progress->passed - low * progress->stride - (progress->stride - 1)
+		       : 0;
 }
 
 /* ---- names ---- */
@@ -812,33 +826,34 @@ static void free_names(struct growth_names *s)
 
 /* ---- blocks ---- */
 
-/* Age of a live block in the track's unit: steps, calls, requests or slices. */
+/* Returns the age of a live block in the track's unit: steps, calls, requests or slices. */
 static uint64_t age_of(const struct model *m, const struct dev *dev, const struct rec *rec,
 		       unsigned track)
 {
 	const struct growth_watch *w = m->growth;
-	const struct stamp *s = &dev->life.stamps[rec->stamp];
+	const struct stamp *stamp = &dev->life.stamps[rec->stamp];
 
 	if (track == TRACK_STEPS && w->requests.file)
 		return requests_since(w, rec->time);
 	if (track == TRACK_TIME)
 		return w->now > rec->time ? (w->now - rec->time) / GROWTH_SLICE : 0;
 	if (track == TRACK_INSIDE || w->kind == STEP_CALL)
-		return (uint32_t)m->steps.n[STEP_CALL] - s->calls;
-	return (uint32_t)m->steps.n[STEP_OPT] - s->steps;
+		return (uint32_t)m->steps.n[STEP_CALL] - stamp->calls;
+	return (uint32_t)m->steps.n[STEP_OPT] - stamp->steps;
 }
 
-/* Whether a block is older than two steps and was allocated after the warm-up. */
+/* True if a block is older than two steps and was allocated after the warm-up. */
 static bool is_old(const struct growth_watch *w, const struct rec *rec, unsigned track,
 		   uint64_t age)
 {
-	const struct growth_track *t = &w->track[track];
-	uint32_t warmup = 1 + t->n / 10;
+	const struct growth_track *progress = &w->track[track];
+	uint32_t warmup = 1 + progress->n / 10;
 
-	return rec->born && age > 2 && t->n > warmup && age <= (t->n - warmup) * t->stride;
+	return rec->born && age > 2 && progress->n > warmup &&
+	       age <= (progress->n - warmup) * progress->stride;
 }
 
-/* Whether a block was allocated after the track's last value. Slices of time end with the last
+/* True if a block was allocated after the track's last value. Slices of time end with the last
  * allocation, so no block comes after them. */
 static bool is_after_last_value(const struct growth_watch *w, const struct rec *rec, unsigned track,
 				uint64_t age)
@@ -848,7 +863,7 @@ static bool is_after_last_value(const struct growth_watch *w, const struct rec *
 	return w->requests.file ? rec->time > w->requests.last : !age;
 }
 
-/* A number that changes when the track gets another value. */
+/* Returns a number that changes when the track gets another value. */
 static uint64_t value_number(const struct growth_watch *w, unsigned track)
 {
 	return track == TRACK_TIME ? w->allocs : w->track[track].passed;
@@ -859,20 +874,20 @@ static uint64_t value_number(const struct growth_watch *w, unsigned track)
 static const struct growth_late *current_late(const struct growth_watch *w, struct growth_unit *u,
 					      unsigned track)
 {
-	struct growth_late *l = &u->late[track];
+	struct growth_late *late = &u->late[track];
 	uint64_t now = value_number(w, track);
 
-	if (l->ages && l->epoch == now)
-		return l;
-	for (; l->ages; l->ages &= l->ages - 1) {
-		unsigned i = (unsigned)__builtin_ctz(l->ages);
+	if (late->ages && late->epoch == now)
+		return late;
+	for (; late->ages; late->ages &= late->ages - 1) {
+		unsigned i = (unsigned)__builtin_ctz(late->ages);
 
-		u->gone[track][i] += l->by_age[i];
-		l->by_age[i] = 0;
+		u->gone[track][i] += late->by_age[i];
+		late->by_age[i] = 0;
 	}
-	memset(l->of_category, 0, sizeof(l->of_category));
-	l->old = l->blocks = l->after = 0;
-	l->epoch = now;
+	memset(late->of_category, 0, sizeof(late->of_category));
+	late->old = late->blocks = late->after = 0;
+	late->epoch = now;
 	return NULL;
 }
 
@@ -880,13 +895,13 @@ static const struct growth_late *current_late(const struct growth_watch *w, stru
  * if they are from before it. */
 static const struct growth_names *current_late_names(struct growth_watch *w, unsigned track)
 {
-	struct growth_late_names *l = &w->late_names[track];
+	struct growth_late_names *late = &w->late_names[track];
 	uint64_t now = value_number(w, track);
 
-	if (l->epoch != now)
-		free_names(&l->names);
-	l->epoch = now;
-	return &l->names;
+	if (late->epoch != now)
+		free_names(&late->names);
+	late->epoch = now;
+	return &late->names;
 }
 
 /* Counts the name of a block that is freed now. 0 or -ENOMEM. */
@@ -909,22 +924,22 @@ static void note_free(struct model *m, const struct dev *dev, const struct rec *
 		      struct growth_unit *u, unsigned track)
 {
 	uint64_t size = m->sites.all[rec->site].size, age = age_of(m, dev, rec, track);
-	struct growth_late *l = &u->late[track];
+	struct growth_late *late = &u->late[track];
 	uint8_t category = category__decide(&m->sites.all[rec->site],
 					    category__of_record(m, dev, rec, false));
 
 	current_late(m->growth, u, track);
 	if (track == TRACK_STEPS && category == CATEGORY_INPUT)
 		u->tops.input += size;
-	l->by_age[bucket_of(age)] += size;
-	l->ages |= 1u << bucket_of(age);
+	late->by_age[bucket_of(age)] += size;
+	late->ages |= 1u << bucket_of(age);
 	if (is_after_last_value(m->growth, rec, track, age)) {
-		l->after += size;
+		late->after += size;
 		return;
 	}
-	l->of_category[category < CATEGORY_NR ? category : CATEGORY_UNKNOWN] += size;
-	l->old += is_old(m->growth, rec, track, age) ? size : 0;
-	l->blocks++;
+	late->of_category[category < CATEGORY_NR ? category : CATEGORY_UNKNOWN] += size;
+	late->old += is_old(m->growth, rec, track, age) ? size : 0;
+	late->blocks++;
 }
 
 /* ---- peaks ---- */
@@ -960,7 +975,7 @@ static void update_tops(const struct growth_watch *w, struct growth_unit *u)
 
 /* ---- events ---- */
 
-/* Whether growth counts the site's blocks. Blocks from before attach can only be freed. */
+/* True if growth counts the site's blocks. Blocks from before attach can only be freed. */
 static bool is_counted(const struct site *s)
 {
 	return s->walk != WALK_CENSUS;
@@ -1123,19 +1138,21 @@ static unsigned choose_track(const struct model *m)
 									    : TRACK_STEPS;
 }
 
+/* Sets what the requests are: their line, device, and seconds from one to the next. */
 static void describe_requests(const struct judge *j)
 {
-	const struct growth_track *t = &j->w->track[j->track];
-	const struct growth_requests *r = &j->w->requests;
+	const struct growth_track *progress = &j->w->track[j->track];
+	const struct growth_requests *requests = &j->w->requests;
 	struct growth *g = j->g;
 
-	g->request.file = r->file;
-	g->request.line = r->line;
-	if (r->dev_no)
-		strcpy(g->request.device, j->m->devs[r->dev_no - 1]->pub.name);
-	if (t->n > 1)
-		g->request.seconds = (double)(r->times[t->n - 1] - r->times[0]) / 1e9 /
-				     (double)(t->n - 1) / (double)t->stride;
+	g->request.file = requests->file;
+	g->request.line = requests->line;
+	if (requests->dev_no)
+		strcpy(g->request.device, j->m->devs[requests->dev_no - 1]->pub.name);
+	if (progress->n > 1)
+		g->request.seconds = (double)(requests->times[progress->n - 1] -
+					      requests->times[0]) /
+				     1e9 / (double)(progress->n - 1) / (double)progress->stride;
 }
 
 static enum growth_clock clock_of(const struct judge *j)
@@ -1147,28 +1164,30 @@ static enum growth_clock clock_of(const struct judge *j)
 	return j->track == TRACK_STEPS && j->w->kind == STEP_OPT ? GROWTH_STEPS : GROWTH_CALLS;
 }
 
+/* Sets the clock, and the number of steps and of values. */
 static void describe_values(const struct judge *j)
 {
-	const struct growth_track *t = &j->w->track[j->track];
+	const struct growth_track *progress = &j->w->track[j->track];
 	struct growth *g = j->g;
 
 	g->clock = clock_of(j);
-	g->steps = t->passed;
+	g->steps = progress->passed;
 	if (j->track == TRACK_INSIDE) {
 		g->steps = j->w->inside.calls;
 		g->after_steps = j->w->track[TRACK_STEPS].passed;
 	} else if (g->clock == GROWTH_STEPS || g->clock == GROWTH_CALLS) {
 		g->steps = model__whole_steps(j->m);
 	}
-	g->first_is_partial = g->steps < t->passed;
+	g->first_is_partial = g->steps < progress->passed;
 	if (g->clock == GROWTH_REQUESTS)
 		describe_requests(j);
-	g->stride = t->stride;
-	g->slice = g->clock == GROWTH_TIME ? (double)t->stride * (double)GROWTH_SLICE / 1e9 : 0;
-	g->values = t->n;
+	g->stride = progress->stride;
+	g->slice = g->clock == GROWTH_TIME ? (double)progress->stride * (double)GROWTH_SLICE / 1e9
+					   : 0;
+	g->values = progress->n;
 	if (g->clock == GROWTH_TIME && j->w->last_alloc >= j->w->start &&
-	    (j->w->last_alloc - j->w->start) / GROWTH_SLICE / t->stride < t->n)
-		g->values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / t->stride;
+	    (j->w->last_alloc - j->w->start) / GROWTH_SLICE / progress->stride < progress->n)
+		g->values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / progress->stride;
 	g->coarse = j->w->coarse;
 }
 
@@ -1262,42 +1281,43 @@ static uint64_t sum_of_ages(const struct survey *s)
 	return sum;
 }
 
-/* Share of the bytes that are live after each age (Kaplan-Meier estimator): the product, over all
- * ages until then, of the share that got older among the bytes that reached the age. */
+/* Sets the share of the bytes that are live after each age (Kaplan-Meier estimator): the product,
+ * over all ages until then, of the share that got older among the bytes that reached the age. */
 static void set_survival(const struct growth_unit *u, const struct survey *s, unsigned track,
-			 struct growth_line *l)
+			 struct growth_line *line)
 {
 	double survives = 1;
-	uint64_t older = 0, gone, all;
+	uint64_t older = 0, gone, reached;
 
 	for (int i = 0; i < GROWTH_AGES; i++)
 		older += u->gone[track][i] + s->young[i];
 	for (int i = 0; i < GROWTH_AGES; i++) {
 		gone = u->gone[track][i];
 		older -= gone + s->young[i];
-		all = gone + older;
-		if (!all)
+		reached = gone + older;
+		if (!reached)
 			break;
-		survives *= (double)older / (double)all;
-		l->survives[l->ages++] = survives;
+		survives *= (double)older / (double)reached;
+		line->survives[line->ages++] = survives;
 	}
 }
 
 /* ---- texts ---- */
 
+/* Gets the rows of the live blocks, for describe_line(). Returns 0 or -errno. */
 static int gather_rows(struct judge *j)
 {
-	struct row_opts o = { .by = j->w->by,
-			      .when = ROWS_NOW,
-			      .any_module = true,
-			      .any_phase = true,
-			      .any_category = true };
+	struct row_opts opts = { .by = j->w->by,
+				 .when = ROWS_NOW,
+				 .any_module = true,
+				 .any_phase = true,
+				 .any_category = true };
 	size_t device;
 
 	/* model__rows() takes the index of model__devices(). */
 	for (device = 0; j->m->order[device] != j->dev_index; device++)
 		;
-	return model__rows(j->m, device, &o, &j->rows, &j->nrows);
+	return model__rows(j->m, device, &opts, &j->rows, &j->nrows);
 }
 
 /* True if a row of model__rows() is about the same module, stack or line of code as `line`, by what
@@ -1321,28 +1341,30 @@ static bool is_row_of_line(const struct judge *j, const struct row *line, const 
 }
 
 /*
- * Sets l->row: the row of the line's live blocks, or if none is live, a row made from the stack of
- * the line's first block. That block may be temporary, so the made row has no module. bytes, count
- * and category are those of the survey.
+ * Sets line->row: the row of the line's live blocks, or if none is live, a row made from the stack
+ * of the line's first block. That block may be temporary, so the made row has no module. bytes,
+ * count and category are those of the survey.
  */
-static void describe_line(const struct judge *j, const struct growth_unit *u, struct growth_line *l)
+static void describe_line(const struct judge *j, const struct growth_unit *u,
+			  struct growth_line *line)
 {
-	const struct site *s = &j->m->sites.all[u->site];
+	const struct site *site = &j->m->sites.all[u->site];
 	const struct survey *survey = &j->survey[u - j->w->units];
 	bool found = false;
 
-	rows__line(j->m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, &l->row);
+	rows__line(j->m, FRAMES_USER, site->stack, site->node, site->thread, site->walk,
+		   &line->row);
 	for (size_t i = 0; i < j->nrows && !found; i++) {
-		found = is_row_of_line(j, &l->row, &j->rows[i]);
+		found = is_row_of_line(j, &line->row, &j->rows[i]);
 		if (found)
-			l->row = j->rows[i];
+			line->row = j->rows[i];
 	}
 	if (!found && j->w->by == BY_LINE)
-		l->row.module = l->row.module_class = l->row.module_root = "";
-	l->row.bytes = sum_of_ages(survey);
-	l->row.count = survey->blocks;
-	l->row.cumulative = 0;
-	l->row.category = category__name(survey->category);
+		line->row.module = line->row.module_class = line->row.module_root = "";
+	line->row.bytes = sum_of_ages(survey);
+	line->row.count = survey->blocks;
+	line->row.cumulative = 0;
+	line->row.category = category__name(survey->category);
 }
 
 /* Counts the names of blocks that were live at the last value. 0 or -ENOMEM. */
@@ -1377,37 +1399,37 @@ struct found {
 };
 
 /* Makes the pattern cover a further name. Without memory the first name stays alone. */
-static void cover_name(struct found *f, const char *name, struct growth *g)
+static void cover_name(struct found *found, const char *name, struct growth *g)
 {
-	if (!f->pattern) {
+	if (!found->pattern) {
 		if (array__grow(&g->patterns, &g->cappatterns, g->npatterns + 1,
 				sizeof(*g->patterns)))
 			return;
-		f->pattern = strdup(f->name);
-		if (!f->pattern)
+		found->pattern = strdup(found->name);
+		if (!found->pattern)
 			return;
-		g->patterns[g->npatterns++] = f->pattern;
+		g->patterns[g->npatterns++] = found->pattern;
 	}
-	pattern__cover(f->pattern, name);
+	pattern__cover(found->pattern, name);
 }
 
 /* Adds a name to the first similar entry, or as an entry of its own. */
-static void add_found(struct found *f, size_t *n, const struct growth_named *x, const char *name,
-		      struct growth *g)
+static void add_found(struct found *found, size_t *n, const struct growth_named *named,
+		      const char *name, struct growth *g)
 {
 	size_t i = 0;
 
-	while (i < *n && !pattern__alike(f[i].name, name))
+	while (i < *n && !pattern__alike(found[i].name, name))
 		i++;
 	if (i == PATTERNS)
 		return;
 	if (i == *n)
-		f[(*n)++] = (struct found){ .name = name };
+		found[(*n)++] = (struct found){ .name = name };
 	else
-		cover_name(&f[i], name, g);
-	f[i].bytes += x->bytes;
-	f[i].count += x->count;
-	f[i].same = x->count > f[i].same ? x->count : f[i].same;
+		cover_name(&found[i], name, g);
+	found[i].bytes += named->bytes;
+	found[i].count += named->count;
+	found[i].same = named->count > found[i].same ? named->count : found[i].same;
 }
 
 static int cmp_found(const void *a, const void *b)
@@ -1421,40 +1443,41 @@ static int cmp_found(const void *a, const void *b)
 
 /* Sets the largest names of a unit's blocks, from j->names, which are sorted by unit. If there are
  * too many to list, combines similar ones in patterns. */
-static void set_names(const struct judge *j, uint32_t unit, struct growth_line *l)
+static void set_names(const struct judge *j, uint32_t unit, struct growth_line *line)
 {
-	const struct growth_names *s = &j->names;
-	struct found f[PATTERNS];
-	uint32_t low = 0, high = s->n, end;
+	const struct growth_names *names = &j->names;
+	struct found found[PATTERNS];
+	uint32_t low = 0, high = names->n, end;
 	size_t n = 0;
 
 	while (low < high) {
 		uint32_t middle = low + (high - low) / 2;
 
-		if (s->all[middle].unit < unit)
+		if (names->all[middle].unit < unit)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	for (end = low; end < s->n && s->all[end].unit == unit; end++)
-		l->named += s->all[end].bytes;
+	for (end = low; end < names->n && names->all[end].unit == unit; end++)
+		line->named += names->all[end].bytes;
 	for (uint32_t i = low; i < end; i++) {
-		const char *name = dict__str(j->m->dict, s->all[i].name);
+		const char *name = dict__str(j->m->dict, names->all[i].name);
 
 		if (end - low > GROWTH_NAMES)
-			add_found(f, &n, &s->all[i], name, j->g);
+			add_found(found, &n, &names->all[i], name, j->g);
 		else
-			f[n++] = (struct found){ .name = name,
-						 .bytes = s->all[i].bytes,
-						 .count = s->all[i].count,
-						 .same = s->all[i].count };
+			found[n++] = (struct found){ .name = name,
+						     .bytes = names->all[i].bytes,
+						     .count = names->all[i].count,
+						     .same = names->all[i].count };
 	}
 	if (n)
-		qsort(f, n, sizeof(*f), cmp_found);
-	for (size_t i = 0; i < n && l->nnames < GROWTH_NAMES; i++)
-		l->names[l->nnames++] = (struct growth_name){ f[i].pattern ? f[i].pattern
-									   : f[i].name,
-							      f[i].bytes, f[i].count, f[i].same };
+		qsort(found, n, sizeof(*found), cmp_found);
+	for (size_t i = 0; i < n && line->nnames < GROWTH_NAMES; i++)
+		line->names[line->nnames++] = (struct growth_name){
+			found[i].pattern ? found[i].pattern : found[i].name, found[i].bytes,
+			found[i].count, found[i].same
+		};
 }
 
 /* ---- verdicts ---- */
@@ -1467,13 +1490,14 @@ static bool is_constant(const uint64_t *v, size_t n)
 	return true;
 }
 
+/* Orders growing lines first, then by verdict, then by growth. */
 static int cmp_line(const void *a, const void *b)
 {
 	const struct growth_line *x = a, *y = b;
-	bool gx = x->trend.verdict == TREND_GROWS, gy = y->trend.verdict == TREND_GROWS;
+	bool x_grows = x->trend.verdict == TREND_GROWS, y_grows = y->trend.verdict == TREND_GROWS;
 
-	if (gx != gy)
-		return gx ? -1 : 1;
+	if (x_grows != y_grows)
+		return x_grows ? -1 : 1;
 	if (x->trend.verdict != y->trend.verdict)
 		return x->trend.verdict > y->trend.verdict ? -1 : 1;
 	if (x->per_step != y->per_step)
@@ -1483,15 +1507,17 @@ static int cmp_line(const void *a, const void *b)
 	return 0;
 }
 
-/* Bytes that stay for each allocated block, see struct growth_line. */
+/* Returns the bytes that stay for each allocated block, see struct growth_line. */
 static double per_block(const struct growth_unit *u, unsigned track)
 {
-	const struct growth_series *s = &u->s[track];
+	const struct growth_series *series = &u->s[track];
 
-	return s->settled_allocations ? (double)s->settled / (double)s->settled_allocations : 0;
+	return series->settled_allocations
+		       ? (double)series->settled / (double)series->settled_allocations
+		       : 0;
 }
 
-/* Whether the first of the values ends a step that began before the recording. */
+/* True if the first of the values ends a step that began before the recording. */
 static bool first_value_is_partial(const struct growth *g)
 {
 	return g->first_is_partial && g->stride == 1;
@@ -1500,32 +1526,33 @@ static bool first_value_is_partial(const struct growth *g)
 /* Judges a unit, and adds it to the lines unless it is flat. */
 static void add_line(struct judge *j, const struct growth_unit *u)
 {
-	struct trend_opts o = { .min_growth = j->min_growth, .tests = j->g->tested };
-	struct growth_line l = { .values = unit_series(u, j->track),
-				 .allocated = u->allocated,
-				 .allocations = u->allocations };
-	const struct survey *s = &j->survey[u - j->w->units];
+	struct trend_opts opts = { .min_growth = j->min_growth, .tests = j->g->tested };
+	struct growth_line line = { .values = unit_series(u, j->track),
+				    .allocated = u->allocated,
+				    .allocations = u->allocations };
+	const struct survey *survey = &j->survey[u - j->w->units];
 	struct growth *g = j->g;
 	size_t first = 0;
 
 	/* A line's values begin with the first that is not 0. */
-	while (first + 1 < g->values && !l.values[first])
+	while (first + 1 < g->values && !line.values[first])
 		first++;
-	l.values += first;
-	o.first_is_partial = !first && first_value_is_partial(g);
-	trend__judge(l.values, g->values - first, &o, &l.trend);
-	if (l.trend.verdict == TREND_FLAT)
+	line.values += first;
+	opts.first_is_partial = !first && first_value_is_partial(g);
+	trend__judge(line.values, g->values - first, &opts, &line.trend);
+	if (line.trend.verdict == TREND_FLAT)
 		return;
-	l.per_step = per_step(g, l.trend.slope);
-	l.per_block = per_block(u, j->track);
-	l.old = s->old;
-	l.kind = s->old < l.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
-	set_survival(u, s, j->track, &l);
-	describe_line(j, u, &l);
-	set_names(j, u - j->w->units, &l);
-	g->lines[g->n++] = l;
+	line.per_step = per_step(g, line.trend.slope);
+	line.per_block = per_block(u, j->track);
+	line.old = survey->old;
+	line.kind = survey->old < line.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
+	set_survival(u, survey, j->track, &line);
+	describe_line(j, u, &line);
+	set_names(j, u - j->w->units, &line);
+	g->lines[g->n++] = line;
 }
 
+/* Judges all units of the device. Returns 0 or -errno. */
 static int judge_lines(struct judge *j)
 {
 	struct growth *g = j->g;
@@ -1578,12 +1605,13 @@ static int add_up_category(struct judge *j, uint8_t category, uint64_t *sum,
 	return 0;
 }
 
+/* Judges the sum of each category. Returns 0 or -ENOMEM. */
 static int judge_categories(struct judge *j)
 {
 	struct growth *g = j->g;
-	struct trend_opts o = { .min_growth = j->min_growth,
-				.tests = CATEGORY_NR,
-				.first_is_partial = first_value_is_partial(g) };
+	struct trend_opts opts = { .min_growth = j->min_growth,
+				   .tests = CATEGORY_NR,
+				   .first_is_partial = first_value_is_partial(g) };
 
 	j->by_category = calloc((size_t)CATEGORY_NR * TREND_MAX, sizeof(*j->by_category));
 	g->lines = calloc(CATEGORY_NR, sizeof(*g->lines));
@@ -1592,32 +1620,33 @@ static int judge_categories(struct judge *j)
 	g->tested = CATEGORY_NR;
 	for (int c = 0; c < CATEGORY_NR; c++) {
 		uint64_t *sum = j->by_category + (size_t)c * TREND_MAX;
-		struct growth_line *l = &g->lines[g->n];
+		struct growth_line *line = &g->lines[g->n];
 		struct growth_unit all = { .live = 0 };
 		struct survey of_all = { .old = 0 };
 
 		if (add_up_category(j, c, sum, &all, &of_all))
 			return -ENOMEM;
-		trend__judge(sum, g->values, &o, &l->trend);
-		if (l->trend.verdict == TREND_FLAT)
+		trend__judge(sum, g->values, &opts, &line->trend);
+		if (line->trend.verdict == TREND_FLAT)
 			continue;
-		l->values = sum;
-		l->per_step = per_step(g, l->trend.slope);
-		l->per_block = per_block(&all, j->track);
-		l->old = of_all.old;
-		l->kind = l->old < l->trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
-		l->allocated = all.allocated;
-		l->allocations = all.allocations;
-		l->row.bytes = sum_of_ages(&of_all);
-		l->row.count = of_all.blocks;
-		l->row.category = category__name(c);
-		set_survival(&all, &of_all, j->track, l);
+		line->values = sum;
+		line->per_step = per_step(g, line->trend.slope);
+		line->per_block = per_block(&all, j->track);
+		line->old = of_all.old;
+		line->kind = line->old < line->trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
+		line->allocated = all.allocated;
+		line->allocations = all.allocations;
+		line->row.bytes = sum_of_ages(&of_all);
+		line->row.count = of_all.blocks;
+		line->row.category = category__name(c);
+		set_survival(&all, &of_all, j->track, line);
 		g->n++;
 	}
 	return 0;
 }
 
-/* Copies values and adds the memory from before attach that was found late, as report --at does. */
+/* Returns a copy of the values, with the memory from before attach that was found late, as report
+ * --at does. */
 static const uint64_t *with_late(const struct judge *j, const uint64_t *values)
 {
 	struct growth_pool *pool = j->g->pool;
@@ -1627,30 +1656,31 @@ static const uint64_t *with_late(const struct judge *j, const uint64_t *values)
 	return pool->allocated;
 }
 
+/* Judges a sum of the device, SUM_ALLOCATED and the like. */
 static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *ret)
 {
-	struct trend_opts o = { .min_growth = j->min_growth,
-				.first_is_partial = first_value_is_partial(j->g) };
+	struct trend_opts opts = { .min_growth = j->min_growth,
+				   .first_is_partial = first_value_is_partial(j->g) };
 
 	ret->values = device_series(j->w, j->dev_index, j->track, which);
 	if (which == SUM_ALLOCATED)
 		ret->values = with_late(j, ret->values);
-	trend__judge(ret->values, j->g->values, &o, &ret->trend);
+	trend__judge(ret->values, j->g->values, &opts, &ret->trend);
 	ret->per_step = per_step(j->g, ret->trend.slope);
 }
 
-/* Number of values that were measured. Host memory is measured only at readings, which show as
- * changes of its sum. */
+/* Returns the number of values that were measured. Host memory is measured only at readings, which
+ * show as changes of its sum. */
 static uint32_t count_observed(const struct judge *j)
 {
 	const struct growth *g = j->g;
-	const uint64_t *v = g->allocated.values;
+	const uint64_t *values = g->allocated.values;
 	uint32_t n = 0;
 
 	if (j->dev->pub.device.type != DEVICE_HOST)
 		return (uint32_t)g->values;
 	for (size_t i = 0; i < g->values; i++)
-		n += i ? v[i] != v[i - 1] : v[i] > 0;
+		n += i ? values[i] != values[i - 1] : values[i] > 0;
 	return n;
 }
 
@@ -1659,30 +1689,32 @@ static uint32_t count_observed(const struct judge *j)
 static int judge_inside(struct judge *j)
 {
 	struct growth_pool *pool = j->g->pool;
-	struct growth_inside *in = &j->g->inside;
+	struct growth_inside *inside = &j->g->inside;
 	struct growth_interval best;
-	const struct site *s;
+	const struct site *site;
 	int err;
 
 	if (j->track != TRACK_STEPS)
 		return 0;
-	err = find_inside(j->m, j->dev_index, in, &best);
-	if (err || !in->known)
+	err = find_inside(j->m, j->dev_index, inside, &best);
+	if (err || !inside->known)
 		return err;
-	s = &j->m->sites.all[j->w->units[best.unit_no - 1].site];
+	site = &j->m->sites.all[j->w->units[best.unit_no - 1].site];
 	pool->inside = (struct growth_line){ .trend = best.trend, .per_step = best.per_call };
-	rows__line(j->m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, &pool->inside.row);
-	pool->inside.row.phase = s->phase < PHASE_NR ? s->phase : PHASE_OTHER;
+	rows__line(j->m, FRAMES_USER, site->stack, site->node, site->thread, site->walk,
+		   &pool->inside.row);
+	pool->inside.row.phase = site->phase < PHASE_NR ? site->phase : PHASE_OTHER;
 	pool->inside.row.bytes = best.live;
-	if (in->open)
+	if (inside->open)
 		set_names(j, best.unit_no - 1, &pool->inside);
-	in->line = &pool->inside;
+	inside->line = &pool->inside;
 	return 0;
 }
 
 /* ---- peaks ---- */
 
-/* Slope of the tops over the steps that ended after the warm-up (least squares), bytes per step. */
+/* Returns the slope of the tops over the steps that ended after the warm-up (least squares), in
+ * bytes per step. */
 static double slope_of_tops(const struct growth_watch *w, struct growth_unit *u)
 {
 	double first = GROWTH_WARMUP, n = (double)w->track[TRACK_STEPS].passed - first, mean,
@@ -1696,10 +1728,10 @@ static double slope_of_tops(const struct growth_watch *w, struct growth_unit *u)
 	return (u->tops.moment - mean * u->tops.sum) / squares;
 }
 
-/* Reads the peaks of the kept steps into v; with many steps, the highest of each *stride steps.
+/* Reads the peaks of the kept steps into peaks; with many steps, the highest of each *stride steps.
  * Returns the number of values. */
-static size_t read_step_peaks(const struct model *m, const struct dev *dev, uint64_t v[TREND_MAX],
-			      uint64_t *stride)
+static size_t read_step_peaks(const struct model *m, const struct dev *dev,
+			      uint64_t peaks[TREND_MAX], uint64_t *stride)
 {
 	enum step_kind kind = m->growth->kind;
 	uint64_t n = m->steps.n[kind], kept = n < STEPS_KEPT ? n : STEPS_KEPT;
@@ -1711,12 +1743,12 @@ static size_t read_step_peaks(const struct model *m, const struct dev *dev, uint
 	*stride = kept / TREND_MAX + 1;
 	count = kept / *stride;
 	for (size_t i = 0; i < count; i++) {
-		v[i] = 0;
+		peaks[i] = 0;
 		for (uint64_t k = 0; k < *stride; k++) {
 			uint64_t step = n - (count - i) * *stride + k;
 			uint64_t peak = dev->step[kind][step % STEPS_KEPT].peak + dev->late;
 
-			v[i] = peak > v[i] ? peak : v[i];
+			peaks[i] = peak > peaks[i] ? peak : peaks[i];
 		}
 	}
 	return count;
@@ -1770,17 +1802,17 @@ static void judge_peaks(const struct model *m, uint32_t dev_index, const struct 
 {
 	const struct growth_watch *w = m->growth;
 	const struct dev *dev = m->devs[dev_index];
-	struct trend_opts o = { .min_growth = min_growth };
-	uint64_t v[TREND_MAX], stride, least = dev->pub.peak_allocated / PEAK_PART;
+	struct trend_opts opts = { .min_growth = min_growth };
+	uint64_t peaks[TREND_MAX], stride, least = dev->pub.peak_allocated / PEAK_PART;
 	size_t n;
 
 	*ret = (struct growth_peaks){ .known = false };
 	if (w->requests.file || dev_index >= STEP_DEVICES || !dev->step[w->kind] ||
 	    device__in_pieces(dev->pub.device))
 		return;
-	n = read_step_peaks(m, dev, v, &stride);
-	o.min_growth = least > min_growth ? least : min_growth;
-	trend__judge(v, n, &o, &ret->trend);
+	n = read_step_peaks(m, dev, peaks, &stride);
+	opts.min_growth = least > min_growth ? least : min_growth;
+	trend__judge(peaks, n, &opts, &ret->trend);
 	ret->known = true;
 	ret->stride = stride;
 	ret->per_step = ret->trend.slope / (double)stride;
@@ -1796,6 +1828,7 @@ static void judge_peaks(const struct model *m, uint32_t dev_index, const struct 
 
 /* ---- a device ---- */
 
+/* Judges everything about the device. Returns 0 or -errno. */
 static int judge_all(struct judge *j)
 {
 	struct growth *g = j->g;
@@ -1838,8 +1871,8 @@ static int judge_all(struct judge *j)
 	return judge_inside(j);
 }
 
-/* The growth, in bytes, that counts on a device. Readings of host memory see single pages come and
- * go, so there it is at least a thousandth of the memory, up to HOST_LEAST. */
+/* Returns the least growth, in bytes, that counts on a device. Readings of host memory see single
+ * pages come and go, so there it is at least a thousandth of the memory, up to HOST_LEAST. */
 static uint64_t least_growth(const struct dev *dev, uint64_t min_growth)
 {
 	uint64_t least = dev->pub.allocated / 1024;

@@ -33,6 +33,7 @@ static void hash_index__put(struct hidx_slot *slots, uint32_t mask, struct hidx_
 	slots[pos & mask] = s;
 }
 
+/* Doubles the number of slots. Returns 0 or -ENOMEM. */
 static int hash_index__grow(struct hash_index *h)
 {
 	uint64_t cap = h->slots ? ((uint64_t)h->mask + 1) * 2 : 64;

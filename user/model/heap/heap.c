@@ -32,14 +32,15 @@ struct site_key {
 	uint8_t drawn;
 };
 
-/* Adds the layers of all modules on the stack, so that those around the innermost have a class. */
+/* Adds the layers of all modules on the stack, so that those around the innermost have a class.
+ * Returns 0 or -ENOMEM. */
 static int heap__stack_layers(struct model *m, uint32_t stack)
 {
-	struct dict_stack s = dict__get_stack(m->dict, stack);
-	struct chain c;
+	struct dict_stack frames = dict__get_stack(m->dict, stack);
+	struct chain chain;
 
-	for (uint32_t i = 0; i < s.n; i++)
-		if (s.frames[i].module && layers__chain(m, s.frames[i].module, &c))
+	for (uint32_t i = 0; i < frames.n; i++)
+		if (frames.frames[i].module && layers__chain(m, frames.frames[i].module, &chain))
 			return -ENOMEM;
 	return 0;
 }
@@ -63,6 +64,7 @@ int heap__add_site(struct model *m, uint32_t hash, uint32_t *ret)
 	return 0;
 }
 
+/* Adds a site with what its stack says. Returns 0 or -ENOMEM. */
 static int heap__new_site(struct model *m, const struct site_key *k, uint32_t hash, uint32_t *ret)
 {
 	if (heap__stack_layers(m, k->stack) || heap__add_site(m, hash, ret))
@@ -106,8 +108,8 @@ static bool site__has_key(const struct site *s, const struct site_key *k)
 	       s->node == k->node && s->dev == k->dev && s->walk == k->walk && s->drawn == k->drawn;
 }
 
-/* Hash for the cache of recent sites. The index of sites has a seeded hash, for which a target
- * cannot make collisions, but it is slow. */
+/* Returns a hash for the cache of recent sites. The index of sites has a seeded hash, for which a
+ * target cannot make collisions, but it is slow. */
 static uint64_t quick_hash(const struct event *e)
 {
 	return (e->size ^ (uint64_t)e->stack << 32 ^ (uint64_t)e->node << 20 ^ e->thread) *
@@ -123,7 +125,7 @@ void heap__prefetch(const struct model *m, const struct event *e)
 int heap__site(struct model *m, const struct dev *dev, const struct event *e, uint8_t walk,
 	       uint32_t *ret)
 {
-	struct site_key k = {
+	struct site_key key = {
 		.size = e->size,
 		.stack = e->stack,
 		.thread = e->thread,
@@ -141,16 +143,16 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 
 	for (int i = 0; i < SITE_WAYS && recent[i].site_no; i++) {
 		if (recent[i].tag == tag &&
-		    site__has_key(&m->sites.all[recent[i].site_no - 1], &k)) {
+		    site__has_key(&m->sites.all[recent[i].site_no - 1], &key)) {
 			*ret = recent[i].site_no - 1;
 			return 0;
 		}
 	}
-	hash = pos = hash__bytes(m->seed, &k, sizeof(k));
+	hash = pos = hash__bytes(m->seed, &key, sizeof(key));
 	while ((id = hash_index__next(&m->sites.index, hash, &pos)) != UINT32_MAX &&
-	       !site__has_key(&m->sites.all[id], &k))
+	       !site__has_key(&m->sites.all[id], &key))
 		;
-	err = id == UINT32_MAX ? heap__new_site(m, &k, hash, &id) : 0;
+	err = id == UINT32_MAX ? heap__new_site(m, &key, hash, &id) : 0;
 	if (err)
 		return err;
 	memmove(recent + 1, recent, (SITE_WAYS - 1) * sizeof(*recent));
@@ -161,23 +163,23 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 
 _Static_assert(SITE_RECENT == 1 << (64 - QUICK_SHIFT), "the upper bits of a product are an index");
 
-/* Removes an ended block from all sums. freed: false if its free was missed. 0, -ENOMEM or the
- * callback's error. */
+/* Removes an ended block from all sums. freed: false if its free was missed. Returns 0, -ENOMEM or
+ * the callback's error. */
 static int heap__remove_from_sums(struct model *m, struct dev *dev, uint64_t addr,
 				  const struct rec *rec, bool freed)
 {
-	struct site *s = &m->sites.all[rec->site];
+	struct site *site = &m->sites.all[rec->site];
 	int err = m->watch.on_block ? observers__report_block(m, dev, addr, rec, true) : 0;
 
 	if (!err && m->growth)
 		err = growth__block_freed(m, dev, rec);
-	dev->pub.live -= s->size;
+	dev->pub.live -= site->size;
 	dev->pub.live_blocks--;
-	dev->pub.total_freed += freed && !rec->older ? s->size : 0;
-	if (s->walk == WALK_CENSUS)
-		dev->census -= s->size;
+	dev->pub.total_freed += freed && !rec->older ? site->size : 0;
+	if (site->walk == WALK_CENSUS)
+		dev->census -= site->size;
 	category__drop(&dev->life, rec->stamp);
-	layers__free_block(m, s, freed);
+	layers__free_block(m, site, freed);
 	return err;
 }
 
@@ -245,7 +247,8 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__note_block(m, dev, e->addr) : 0;
 }
 
-/* Notes the free of an unknown block, so that the reading at attach does not add it afterwards. */
+/* Notes the free of an unknown block, so that the reading at attach does not add it afterwards.
+ * Returns 0 or -ENOMEM. */
 static int note_unknown_free(struct dev *dev, uint64_t addr)
 {
 	if (dev->census_done)

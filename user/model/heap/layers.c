@@ -20,7 +20,7 @@
 #include "record/dict.h"
 
 /* Finds or adds the layer with the first len bytes of name. root: class of the root module, a dict
- * string. */
+ * string. Returns 0 or -ENOMEM. */
 static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len,
 			  uint32_t *ret)
 {
@@ -50,13 +50,13 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
 }
 
 /* Looks up the layers of each prefix of a module's name: "", "a", "a.b". Beyond LAYER_DEPTH
- * components only the whole name follows. */
+ * components only the whole name follows. Returns 0 or -ENOMEM. */
 static int layers__build_chain(struct model *m, uint32_t module, struct chain *ret)
 {
 	struct layers *l = &m->layers;
-	struct dict_module mod = dict__get_module(m->dict, module);
-	const char *name = dict__str(m->dict, mod.name), *p = name;
-	struct chain c = { .known = true, .off = l->npool };
+	struct dict_module names = dict__get_module(m->dict, module);
+	const char *name = dict__str(m->dict, names.name), *end = name;
+	struct chain chain = { .known = true, .off = l->npool };
 	uint32_t id;
 	int err;
 
@@ -64,25 +64,25 @@ static int layers__build_chain(struct model *m, uint32_t module, struct chain *r
 			       sizeof(*l->pool));
 	if (err)
 		return err;
-	err = layers__intern(m, mod.root, "", 0, &id);
+	err = layers__intern(m, names.root, "", 0, &id);
 	while (!err) {
-		if (!c.n || l->pool[c.off + c.n - 1] != id)
-			l->pool[c.off + c.n++] = id;
-		if (!*p)
+		if (!chain.n || l->pool[chain.off + chain.n - 1] != id)
+			l->pool[chain.off + chain.n++] = id;
+		if (!*end)
 			break;
-		p += strcspn(p, ".");
-		if (c.n > LAYER_DEPTH)
-			p += strlen(p); /* to the whole name */
-		err = layers__intern(m, mod.root, name, p - name, &id);
-		p += *p == '.';
+		end += strcspn(end, ".");
+		if (chain.n > LAYER_DEPTH)
+			end += strlen(end); /* to the whole name */
+		err = layers__intern(m, names.root, name, end - name, &id);
+		end += *end == '.';
 	}
 	if (err)
 		return err;
-	l->all[l->pool[c.off]].cls = mod.root;
+	l->all[l->pool[chain.off]].cls = names.root;
 	if (!l->all[id].cls)
-		l->all[id].cls = mod.cls;
-	l->npool += c.n;
-	*ret = c;
+		l->all[id].cls = names.cls;
+	l->npool += chain.n;
+	*ret = chain;
 	return 0;
 }
 
@@ -144,30 +144,31 @@ void layers__close(struct model *m, struct thread_state *t)
 	layers__close_from(m, t, 0);
 }
 
-/* s: the sums of the block's part in l. */
-static void add_bytes(struct layer *l, struct layer_sums *s, uint64_t size)
+/* Adds bytes to a layer, and to the sums of the block's part in it. */
+static void add_bytes(struct layer *layer, struct layer_sums *part, uint64_t size)
 {
-	l->live += size;
-	if (l->live > l->peak)
-		l->peak = l->live;
-	s->live += size;
-	if (s->live > s->peak)
-		s->peak = s->live;
+	layer->live += size;
+	if (layer->live > layer->peak)
+		layer->peak = layer->live;
+	part->live += size;
+	if (part->live > part->peak)
+		part->peak = part->live;
 }
 
-static void add_alloc(struct layer_sums *l, const struct dev *dev, double frag)
+/* Counts an allocation. frag: share of reserved memory that is not allocated. */
+static void add_alloc(struct layer_sums *part, const struct dev *dev, double frag)
 {
-	l->allocs++;
+	part->allocs++;
 	if (!dev->pub.has_totals)
 		return;
-	if (dev->pub.reserved > l->peak_reserved)
-		l->peak_reserved = dev->pub.reserved;
-	l->frag_sum += frag;
-	l->frag_n++;
+	if (dev->pub.reserved > part->peak_reserved)
+		part->peak_reserved = dev->pub.reserved;
+	part->frag_sum += frag;
+	part->frag_n++;
 }
 
-/* The thread allocates in the layers of c, and no longer in those of its last allocation. Layers
- * that both have in common, from the root on, stay open. */
+/* Opens the layers of c, in which the thread allocates now, and closes those of its last
+ * allocation. Layers that both have in common, from the root on, stay open. */
 static void layers__move(struct model *m, struct thread_state *t, struct chain c,
 			 enum layer_part part, uint64_t time)
 {
@@ -191,20 +192,20 @@ int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev
 		  const struct event *e, const struct site *s)
 {
 	enum layer_part part = part_of(s->phase);
-	struct chain c;
+	struct chain chain;
 	double frag = 0;
 	int err;
 
-	err = layers__chain(m, s->module, &c);
+	err = layers__chain(m, s->module, &chain);
 	if (err)
 		return err;
-	if (c.off != t->open.off || c.n != t->open.n || part != t->part)
-		layers__move(m, t, c, part, e->time);
+	if (chain.off != t->open.off || chain.n != t->open.n || part != t->part)
+		layers__move(m, t, chain, part, e->time);
 	t->last = e->time;
 	if (e->totals && e->reserved > e->allocated)
 		frag = (double)(e->reserved - e->allocated) / (double)e->reserved;
-	for (uint32_t i = 0; i < c.n; i++) {
-		struct layer *l = layer_at(m, &c, i);
+	for (uint32_t i = 0; i < chain.n; i++) {
+		struct layer *l = layer_at(m, &chain, i);
 
 		add_bytes(l, &l->part[part], e->size);
 		add_alloc(&l->part[part], dev, frag);
@@ -215,13 +216,13 @@ int layers__alloc(struct model *m, struct thread_state *t, const struct dev *dev
 void layers__free_block(struct model *m, const struct site *s, bool freed)
 {
 	enum layer_part part = part_of(s->phase);
-	struct chain c;
+	struct chain chain;
 
 	/* layers__alloc() made the chain, so nothing is allocated here. */
-	if (layers__chain(m, s->module, &c))
+	if (layers__chain(m, s->module, &chain))
 		return;
-	for (uint32_t i = 0; i < c.n; i++) {
-		struct layer *l = layer_at(m, &c, i);
+	for (uint32_t i = 0; i < chain.n; i++) {
+		struct layer *l = layer_at(m, &chain, i);
 
 		l->live -= s->size;
 		l->part[part].live -= s->size;
@@ -232,13 +233,13 @@ void layers__free_block(struct model *m, const struct site *s, bool freed)
 int layers__add_known_block(struct model *m, const struct site *s)
 {
 	enum layer_part part = part_of(s->phase);
-	struct chain c;
-	int err = layers__chain(m, s->module, &c);
+	struct chain chain;
+	int err = layers__chain(m, s->module, &chain);
 
 	if (err)
 		return err;
-	for (uint32_t i = 0; i < c.n; i++) {
-		struct layer *l = layer_at(m, &c, i);
+	for (uint32_t i = 0; i < chain.n; i++) {
+		struct layer *l = layer_at(m, &chain, i);
 
 		add_bytes(l, &l->part[part], s->size);
 	}
@@ -250,8 +251,8 @@ size_t model__layers(const struct model *m)
 	return m->layers.n;
 }
 
-/* Time of backward in a layer, ns. EVENT_ENTER does not show most of it; allocations show the time
- * between them. */
+/* Returns the time of backward in a layer, ns. EVENT_ENTER does not show most of it; allocations
+ * show the time between them. */
 static uint64_t backward_time(const struct layer_sums *l)
 {
 	return l->inside > l->duration ? l->inside : l->duration;
@@ -333,8 +334,8 @@ static uint64_t key_of(uint32_t thread, uint32_t layer)
 	return (uint64_t)thread << 32 | layer;
 }
 
-/* Starts the clock of those layers of the call that the thread was not in yet. end_call() adds the
- * time since. 0 or -ENOMEM. */
+/* Starts the clock of those layers of the call that the thread was not in yet, and notes them in
+ * in->begun. Returns 0 or -ENOMEM. */
 static int begin_call(struct model *m, const struct event *e, struct entered *in)
 {
 	const struct chain *c = &in->chain;
@@ -357,6 +358,7 @@ static int begin_call(struct model *m, const struct event *e, struct entered *in
 	return 0;
 }
 
+/* Adds the time since begin_call() to the layers in in->begun. */
 static void end_call(struct model *m, uint32_t thread, const struct entered *in, uint64_t time)
 {
 	const struct chain *c = &in->chain;
@@ -370,7 +372,7 @@ static void end_call(struct model *m, uint32_t thread, const struct entered *in,
 			layer_at(m, c, i)->part[in->part].inside += time - since;
 }
 
-/* Whether the call is of a module inside a wrapper. Both have one name, and so one innermost layer,
+/* True if the call is of a module inside a wrapper. Both have one name, and so one innermost layer,
  * and count as one call. */
 static bool is_wrapped(const struct model *m, const struct thread_state *t,
 		       const struct entered *in)

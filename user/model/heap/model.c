@@ -28,6 +28,7 @@
 /* Limit of model.oom_work, a few seconds at most. Each event raises it by one. */
 #define GAP_WORK (UINT64_C(1) << 24)
 
+/* True if the entry is for the segment's pool, stream and kind, or for the rest. */
 static bool is_of_pool(const struct model_oom_pool *p, const struct segment *s)
 {
 	return p->rest || (p->stream_known == s->stream_known && p->cuda_stream == s->cuda_stream &&
@@ -38,12 +39,12 @@ static bool is_of_pool(const struct model_oom_pool *p, const struct segment *s)
 /* Finds or adds the pool and stream of a segment. The last entry takes what has no room. */
 static struct model_oom_pool *oom__pool_of(struct model_oom *o, const struct segment *s)
 {
-	struct model_oom_pool *p = o->pools;
+	struct model_oom_pool *pool = o->pools;
 
-	for (; p < o->pools + o->npools; p++)
-		if (is_of_pool(p, s))
-			return p;
-	*p = (struct model_oom_pool){
+	for (; pool < o->pools + o->npools; pool++)
+		if (is_of_pool(pool, s))
+			return pool;
+	*pool = (struct model_oom_pool){
 		.rest = ++o->npools == MODEL_OOM_POOLS,
 		.stream_known = s->stream_known,
 		.cuda_stream = s->cuda_stream,
@@ -51,9 +52,10 @@ static struct model_oom_pool *oom__pool_of(struct model_oom *o, const struct seg
 		.private = segment__private_pool(s),
 		.small = s->kind == SEGMENT_OF_SMALL,
 	};
-	return p;
+	return pool;
 }
 
+/* For qsort(): most free bytes first, the rest last. */
 static int most_free(const void *a, const void *b)
 {
 	const struct model_oom_pool *x = a, *y = b;
@@ -65,6 +67,7 @@ static int most_free(const void *a, const void *b)
 	return x->size > y->size ? -1 : x->size < y->size;
 }
 
+/* Sums up the segments by pool and stream. */
 static void oom__sum_pools(struct model_oom *o, const struct model_segments *s)
 {
 	for (size_t i = 0; i < s->n; i++) {
@@ -83,11 +86,11 @@ static void oom__sum_pools(struct model_oom *o, const struct model_segments *s)
 	qsort(o->pools, o->npools, sizeof(*o->pools), most_free);
 }
 
-/* Finds the largest free piece, unless that takes too long: a job may have many blocks and many
- * out-of-memory events. 0 or -ENOMEM. */
+/* Finds the largest free piece and the sums by pool, unless that takes too long: a job may have
+ * many blocks and many out-of-memory events. Returns 0 or -ENOMEM. */
 static int oom__find_gap(struct model *m, size_t device, struct model_oom *o)
 {
-	struct model_segments s;
+	struct model_segments segments;
 	uint64_t blocks = m->devs[m->order[device]]->pub.live_blocks;
 	int err;
 
@@ -95,15 +98,15 @@ static int oom__find_gap(struct model *m, size_t device, struct model_oom *o)
 	    m->oom_work + blocks > GAP_WORK + m->seq)
 		return 0;
 	m->oom_work += blocks;
-	err = model__segments(m, device, ROWS_NOW, FRAMES_USER, &s);
+	err = model__segments(m, device, ROWS_NOW, FRAMES_USER, &segments);
 	if (err)
 		return err;
-	o->gap_known = s.n && s.reserved <= s.known;
-	o->largest_gap = s.largest_gap;
-	o->pending_known = s.pending_known;
+	o->gap_known = segments.n && segments.reserved <= segments.known;
+	o->largest_gap = segments.largest_gap;
+	o->pending_known = segments.pending_known;
 	if (o->gap_known)
-		oom__sum_pools(o, &s);
-	model__free_segments(&s);
+		oom__sum_pools(o, &segments);
+	model__free_segments(&segments);
 	return 0;
 }
 
@@ -112,19 +115,19 @@ static int oom__find_gap(struct model *m, size_t device, struct model_oom *o)
 static bool is_of_failed_call(const struct model *m, const struct dev *dev, uint64_t addr,
 			      const struct rec *rec, const struct model_oom *now)
 {
-	const struct stamp *s = &dev->life.stamps[rec->stamp];
-	uint64_t n = now->number < OOMS_FIRST + OOMS_LAST ? now->number : OOMS_FIRST + OOMS_LAST;
+	const struct stamp *stamp = &dev->life.stamps[rec->stamp];
+	uint64_t kept = now->number < OOMS_FIRST + OOMS_LAST ? now->number : OOMS_FIRST + OOMS_LAST;
 	bool failed = false;
 
-	if (rec->older || s->phase != PHASE_FORWARD)
+	if (rec->older || stamp->phase != PHASE_FORWARD)
 		return false;
-	for (uint64_t i = 0; i < n && !failed; i++) {
-		const struct model_oom *o = &dev->ooms[i];
+	for (uint64_t i = 0; i < kept && !failed; i++) {
+		const struct model_oom *oom = &dev->ooms[i];
 
 		/* Calls under way do not count: inside one call, a program may try again with less.
 		 */
-		failed = o->begun < now->begun && rec->born <= o->seq &&
-			 s->calls == (uint32_t)o->ended;
+		failed = oom->begun < now->begun && rec->born <= oom->seq &&
+			 stamp->calls == (uint32_t)oom->ended;
 	}
 	if (!failed)
 		return false;
@@ -161,16 +164,17 @@ static void oom__find_kept(struct model *m, struct dev *dev, const struct model_
 	}
 }
 
-/* Index in dev.ooms of the out-of-memory event with this number: the first ones stay, the last ones
- * are a ring. */
+/* Returns the index in dev.ooms of the out-of-memory event with this number: the first ones stay,
+ * the last ones are a ring. */
 static size_t slot_of(uint64_t nr)
 {
 	return nr < OOMS_FIRST ? nr : OOMS_FIRST + (nr - OOMS_FIRST) % OOMS_LAST;
 }
 
+/* Handles EVENT_OOM. Returns 0 or -ENOMEM. */
 static int add_oom(struct model *m, struct dev *dev, const struct event *e)
 {
-	struct model_oom o = {
+	struct model_oom oom = {
 		.time = e->time,
 		.size = e->size,
 		.thread = e->thread,
@@ -178,7 +182,7 @@ static int add_oom(struct model *m, struct dev *dev, const struct event *e)
 		.node = e->node,
 		.walk = e->walk,
 	};
-	uint64_t nr = dev->pub.ooms;
+	uint64_t number = dev->pub.ooms;
 	size_t i = 0;
 	int err;
 
@@ -187,27 +191,27 @@ static int add_oom(struct model *m, struct dev *dev, const struct event *e)
 	dev__set_totals(m, dev, e, -1);
 	dev->pub.ooms++;
 	dev->life.failed = true;
-	if (!nr && m->opts.at == AT_OOM)
+	if (!number && m->opts.at == AT_OOM)
 		dev__mark(m, dev, e->time);
-	o.number = nr;
-	o.phase = attribution__node_phase(m->attribution, e->stack, e->node, e->thread, e->walk);
-	o.allocated = dev->pub.allocated;
-	o.reserved = dev->pub.reserved;
-	o.has_totals = dev->pub.has_totals;
-	o.used_known = dev->used.known;
-	o.used = dev->used.bytes;
-	o.left_known = cuda_memory__available(dev, &o.left);
+	oom.number = number;
+	oom.phase = attribution__node_phase(m->attribution, e->stack, e->node, e->thread, e->walk);
+	oom.allocated = dev->pub.allocated;
+	oom.reserved = dev->pub.reserved;
+	oom.has_totals = dev->pub.has_totals;
+	oom.used_known = dev->used.known;
+	oom.used = dev->used.bytes;
+	oom.left_known = cuda_memory__available(dev, &oom.left);
 	if (!dev->ooms)
 		dev->ooms = calloc(OOMS_FIRST + OOMS_LAST, sizeof(*dev->ooms));
 	if (!dev->ooms)
 		return -ENOMEM;
 	while (i < m->ndevs && m->devs[m->order[i]] != dev)
 		i++;
-	err = oom__find_gap(m, i, &o);
+	err = oom__find_gap(m, i, &oom);
 	if (err)
 		return err;
-	oom__find_kept(m, dev, nr ? &dev->ooms[slot_of(nr - 1)] : NULL, &o);
-	dev->ooms[slot_of(nr)] = o;
+	oom__find_kept(m, dev, number ? &dev->ooms[slot_of(number - 1)] : NULL, &oom);
+	dev->ooms[slot_of(number)] = oom;
 	return 0;
 }
 
@@ -298,7 +302,7 @@ static int heap__add_known(struct model *m, struct dev *dev, const struct event 
 	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__note_block(m, dev, e->addr) : 0;
 }
 
-/* Handles EVENT_BLOCK, a block in the allocator's tables. */
+/* Handles EVENT_BLOCK, a block in the allocator's tables. Returns 0 or -errno. */
 static int add_known_block(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct rec *rec;
@@ -320,7 +324,8 @@ static int add_known_block(struct model *m, struct dev *dev, const struct event 
 	return heap__add_known(m, dev, e, !e->stack && !e->walk, dev->pub.has_totals);
 }
 
-/* Adds a tensor's block from before the first event that the allocator's tables did not list. */
+/* Adds a tensor's block from before the first event that the allocator's tables did not list.
+ * Returns 0 or -errno. */
 static int heap__tensor_before(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct event block = { .device = e->device, .addr = e->addr, .size = e->size };
@@ -339,8 +344,8 @@ static int heap__tensor_before(struct model *m, struct dev *dev, const struct ev
 	return heap__add_known(m, dev, &block, true, dev->any);
 }
 
-/* Number of the module that an earlier reading gave to this block in the same role; 0: none. A
- * program that ends takes its modules apart before its optimizer. */
+/* Returns the number of the module that an earlier reading gave to this block in the same role; 0:
+ * none. A program that ends takes its modules apart before its optimizer. */
 static uint32_t module_of_same_role(const struct model *m, const struct rec *rec, uint8_t category)
 {
 	const struct label *earlier = &m->labels.all[rec->label_no - 1];
@@ -349,18 +354,18 @@ static uint32_t module_of_same_role(const struct model *m, const struct rec *rec
 }
 
 /* Handles EVENT_TENSOR: labels the tensor's block with the name, module and category that the
- * program's objects give it. */
+ * program's objects give it. Returns 0 or -errno. */
 static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 {
 	struct rec *rec = blocks__at(&dev->blocks, e->addr);
-	struct dict_counts c = dict__counts(m->dict);
+	struct dict_counts counts = dict__counts(m->dict);
 	struct label label = { 0 };
 	uint32_t i;
 	int err;
 
-	if (e->name < c.strings)
+	if (e->name < counts.strings)
 		label.name = e->name;
-	if (e->module < c.modules)
+	if (e->module < counts.modules)
 		label.module = e->module;
 	if (e->category < CATEGORY_OF_EVENTS)
 		label.category = e->category;
@@ -487,7 +492,7 @@ static void model__replace_bad_numbers(struct model *m, struct event *e)
 		e->walk = MT_WALK_OFF;
 }
 
-/* Whether the event's numbers are in the dict. False also if the dict grew since the last look at
+/* True if the event's numbers are in the dict. False also if the dict grew since the last look at
  * its size. */
 static bool has_good_numbers(const struct model *m, const struct event *e)
 {
@@ -495,6 +500,7 @@ static bool has_good_numbers(const struct model *m, const struct event *e)
 	       e->node < m->seen.nodes && e->walk < MT_WALK_NR;
 }
 
+/* Adds the state of a thread. Returns 0 or -ENOMEM. */
 static int model__new_thread(struct model *m, uint32_t thread, struct thread_state **ret)
 {
 	int err = array__grow_zero(&m->threads.all, &m->threads.n, (size_t)thread + 1,
@@ -513,6 +519,7 @@ static int model__new_thread(struct model *m, uint32_t thread, struct thread_sta
 	return *ret ? 0 : -ENOMEM;
 }
 
+/* Finds or adds the state of a thread, and notes that it is in use. Returns 0 or -ENOMEM. */
 static int model__thread(struct model *m, uint32_t thread, struct thread_state **ret)
 {
 	if (thread < m->threads.n && m->threads.all[thread])
@@ -523,7 +530,8 @@ static int model__thread(struct model *m, uint32_t thread, struct thread_state *
 	return 0;
 }
 
-/* Handles EVENT_ALLOC. stack, walk: those of the event before attribution__charge(). */
+/* Handles EVENT_ALLOC. stack, walk: those of the event before attribution__charge(). Returns 0 or
+ * -errno. */
 static int model__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t stack,
 			uint8_t walk)
 {
@@ -556,6 +564,7 @@ static void model__pass_time(struct model *m, uint64_t time)
 		dev__mark(m, m->devs[i], time);
 }
 
+/* Adds a value if the stride is due; keeps every second one when there is no more room. */
 static void add_value(struct host_values *s, uint64_t time, uint64_t value)
 {
 	s->stride = s->stride ?: 1;
@@ -607,24 +616,25 @@ bool model__host_trend(const struct model *m, enum host_series series, uint64_t 
  * one. */
 static void host_event(struct model *m, const struct event *e)
 {
-	struct model_host *h = &m->host.pub;
-	struct host_point p = { .time = e->time };
+	struct model_host *host = &m->host.pub;
+	struct host_point point = { .time = e->time };
 
 	if (e->how == HOST_USS)
 		add_own(m, e);
 	if (!host_sheet__take(&m->host.reading, e))
 		return;
-	p.sheet = m->host.reading;
+	point.sheet = m->host.reading;
 	m->host.reading = (struct host_sheet){ 0 };
-	if (!h->readings++)
-		h->first = h->highest = h->at_moment = p;
-	h->last = p;
-	m->host.series[HOST_SERIES_PINNED].unknown |= !p.sheet.part[HOST_PINNED].known;
-	add_value(&m->host.series[HOST_SERIES_PINNED], p.time, p.sheet.part[HOST_PINNED].bytes);
-	if (p.sheet.part[HOST_TOTAL].bytes > h->highest.sheet.part[HOST_TOTAL].bytes)
-		h->highest = p;
-	if (m->opts.at != AT_TIME || p.time <= m->opts.at_time)
-		h->at_moment = m->opts.at == AT_PEAK ? h->highest : p;
+	if (!host->readings++)
+		host->first = host->highest = host->at_moment = point;
+	host->last = point;
+	m->host.series[HOST_SERIES_PINNED].unknown |= !point.sheet.part[HOST_PINNED].known;
+	add_value(&m->host.series[HOST_SERIES_PINNED], point.time,
+		  point.sheet.part[HOST_PINNED].bytes);
+	if (point.sheet.part[HOST_TOTAL].bytes > host->highest.sheet.part[HOST_TOTAL].bytes)
+		host->highest = point;
+	if (m->opts.at != AT_TIME || point.time <= m->opts.at_time)
+		host->at_moment = m->opts.at == AT_PEAK ? host->highest : point;
 }
 
 const struct model_host *model__host(const struct model *m)
@@ -648,6 +658,7 @@ static bool begins_late(const struct model *m, const struct event *e)
 	       model__window(m, &from);
 }
 
+/* Handles EVENT_MARK. */
 static void note_mark(struct model *m, const struct event *e)
 {
 	const char *name = dict__str(m->dict, e->name);
@@ -664,6 +675,7 @@ static void note_mark(struct model *m, const struct event *e)
 	}
 }
 
+/* Handles EVENT_LOST: records were lost, or the loss has ended. */
 static void note_loss(struct model *m, const struct event *e)
 {
 	m->lost += e->size;
@@ -674,7 +686,8 @@ static void note_loss(struct model *m, const struct event *e)
 	}
 }
 
-/* dev: the event's device if needs_device(), otherwise NULL. stack, walk: as in model__alloc(). */
+/* Updates the model. dev: the event's device if needs_device(), otherwise NULL. stack, walk: as in
+ * model__alloc(). Returns 0 or -errno. */
 static int handle_event(struct model *m, struct dev *dev, const struct event *e, uint32_t stack,
 			uint8_t walk)
 {
@@ -732,7 +745,8 @@ static int handle_event(struct model *m, struct dev *dev, const struct event *e,
 	}
 }
 
-/* stack, walk: as in model__alloc(). */
+/* Takes an event with good numbers. stack, walk: as in model__alloc(). Returns 0, -ENOMEM or a
+ * callback's error. */
 static int take_event(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
 {
 	struct dev *dev = NULL;

@@ -13,12 +13,13 @@
 #include "model/heap/extents.h"
 #include "model/heap/hash_index.h"
 
+/* Callback of extents: passes a segment to on_segment. */
 static void report_extent(void *ctx, const struct extent *e, bool there)
 {
 	struct dev *dev = ctx;
 	struct model *m = dev->model;
 	const struct extent *range = extents__over(&dev->extents, EXTENT_RESERVED, e->addr);
-	struct model_extent x = {
+	struct model_extent reported = {
 		.device = dev->number,
 		.addr = e->addr,
 		.size = e->size,
@@ -32,7 +33,7 @@ static void report_extent(void *ctx, const struct extent *e, bool there)
 	};
 
 	if (extent__sum(e) == SUM_SEGMENTS && !m->watch.err)
-		m->watch.err = m->watch.on_segment(m->watch.ctx, &x);
+		m->watch.err = m->watch.on_segment(m->watch.ctx, &reported);
 }
 
 void observers__device(struct model *m, struct dev *dev)

@@ -24,15 +24,15 @@ void pattern__cover(char *pattern, const char *name)
 		return;
 	}
 	while (more) {
-		size_t a = strcspn(in, ".");
-		size_t b = strcspn(name, ".");
-		bool equal = a == b && !memcmp(in, name, a);
+		size_t in_len = strcspn(in, ".");
+		size_t name_len = strcspn(name, ".");
+		bool equal = in_len == name_len && !memcmp(in, name, in_len);
 
-		more = in[a] && name[b];
+		more = in[in_len] && name[name_len];
 		if (equal) {
-			memmove(out, in, a);
-			out += a;
-		} else if (a) {
+			memmove(out, in, in_len);
+			out += in_len;
+		} else if (in_len) {
 			/* an empty component has no room for "*"; module names have none */
 			*out++ = '*';
 		}
@@ -43,8 +43,8 @@ void pattern__cover(char *pattern, const char *name)
 			}
 			break;
 		}
-		in += a + more;
-		name += b + more;
+		in += in_len + more;
+		name += name_len + more;
 		if (more)
 			*out++ = '.';
 	}

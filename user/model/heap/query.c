@@ -51,7 +51,7 @@ size_t model__devices(const struct model *m)
 	return m->ndevs;
 }
 
-/* The capture began before PyTorch's first allocation. */
+/* True if the capture began before PyTorch's first allocation. */
 static bool seen_from_start(const struct model *m)
 {
 	const char *at = facts__get(m->attribution->facts, "attached_at");
@@ -59,7 +59,7 @@ static bool seen_from_start(const struct model *m)
 	return at && !strcmp(at, "start");
 }
 
-/* Whether a device of PyTorch's own allocator, which reports totals, has none in the recording: the
+/* True if a device of PyTorch's own allocator, which reports totals, has none in the recording: the
  * recording reached its size limit before the reading at attach came. A device without memory
  * (empty) lacks nothing. */
 static bool lacks_totals(const struct model *m, const struct model_device *d)
@@ -138,7 +138,7 @@ bool model__peak_line(const struct model *m, size_t device, enum frame_choice wh
 	return s;
 }
 
-/* Whether a report that shows one device shows d, and not best. */
+/* True if a report that shows one device shows d, and not best. */
 static bool comes_before(const struct model_device *d, const struct model_device *best)
 {
 	bool best_unused = !best->peak_allocated && !best->peak_reserved && !best->ooms;
@@ -243,6 +243,7 @@ uint64_t model__lost(const struct model *m)
 	return m->lost;
 }
 
+/* Returns which steps the queries are about: those of optimizers if there are any. */
 static enum step_kind steps__kind(const struct model *m)
 {
 	return m->steps.n[STEP_OPT] ? STEP_OPT : STEP_CALL;
@@ -319,28 +320,29 @@ uint64_t model__length(const struct model *m, uint64_t end)
 	return end > from ? end - from : 0;
 }
 
-/* Start and end of a kept step. The first step of a window begins with the window. Older recorders
- * wrote this fact after the events, so it may come after the step's end. */
+/* Returns start and end of a kept step. The first step of a window begins with the window. Older
+ * recorders wrote this fact after the events, so it may come after the step's end. */
 static struct step_span span_of(const struct model *m, uint64_t number)
 {
-	struct step_span s = m->steps.ring[steps__kind(m)][number % STEPS_KEPT];
+	struct step_span span = m->steps.ring[steps__kind(m)][number % STEPS_KEPT];
 
-	if (!number && !s.start && model__window(m, &s.start) && s.start > s.end)
-		s.start = s.end;
-	return s;
+	if (!number && !span.start && model__window(m, &span.start) && span.start > span.end)
+		span.start = span.end;
+	return span;
 }
 
+/* Reads a kept step. dev: device of its memory; NULL: none. */
 static void read_step(const struct model *m, const struct dev *dev, uint64_t number,
 		      struct model_step *ret)
 {
-	enum step_kind k = steps__kind(m);
+	enum step_kind kind = steps__kind(m);
 	uint32_t slot = number % STEPS_KEPT;
-	struct step_span s = span_of(m, number);
+	struct step_span span = span_of(m, number);
 
-	*ret = (struct model_step){ .start = s.start, .end = s.end };
-	if (dev && dev->step[k]) {
-		ret->peak = dev->step[k][slot].peak + dev->late;
-		ret->end_allocated = dev->step[k][slot].end_allocated + dev->late;
+	*ret = (struct model_step){ .start = span.start, .end = span.end };
+	if (dev && dev->step[kind]) {
+		ret->peak = dev->step[kind][slot].peak + dev->late;
+		ret->end_allocated = dev->step[kind][slot].end_allocated + dev->late;
 	}
 }
 
@@ -368,7 +370,6 @@ bool model__last_step(const struct model *m, size_t device, struct model_step *r
 uint64_t model__step_time(const struct model *m)
 {
 	uint64_t n = model__steps(m), kept = n < STEPS_KEPT ? n : STEPS_KEPT, *times, ret;
-
 	size_t skip = n == kept && !model__first_step_whole(m);
 
 	if (kept <= skip)
@@ -455,21 +456,22 @@ void model__first(const struct model *m, uint32_t number, struct model_now *ret)
 
 /* ---- live blocks ---- */
 
+/* Returns what is known of a block, but for its time. */
 static struct live_block describe_block(const struct model *m, const struct block *b)
 {
-	const struct site *s = &m->sites.all[b->site];
+	const struct site *site = &m->sites.all[b->site];
 	struct live_block ret = {
 		.addr = b->addr,
-		.size = s->size,
-		.stack = s->stack,
-		.node = s->node,
-		.thread = s->thread,
-		.walk = s->walk,
+		.size = site->size,
+		.stack = site->stack,
+		.node = site->node,
+		.thread = site->thread,
+		.walk = site->walk,
 		.category = b->category,
-		.module = s->module,
+		.module = site->module,
 	};
 
-	if (s->walk == WALK_CENSUS) {
+	if (site->walk == WALK_CENSUS) {
 		ret.walk = MT_WALK_OFF;
 		ret.before_attach = true;
 	}
@@ -478,10 +480,10 @@ static struct live_block describe_block(const struct model *m, const struct bloc
 		ret.cuda_stream = m->requests.all[b->request_no - 1].cuda_stream;
 	}
 	if (b->label_no) {
-		const struct label *l = &m->labels.all[b->label_no - 1];
+		const struct label *label = &m->labels.all[b->label_no - 1];
 
-		ret.name = l->name ? dict__str(m->dict, l->name) : NULL;
-		ret.module = l->module ?: s->module;
+		ret.name = label->name ? dict__str(m->dict, label->name) : NULL;
+		ret.module = label->module ?: site->module;
 	}
 	return ret;
 }

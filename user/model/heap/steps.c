@@ -19,19 +19,19 @@ static int steps__grow(struct model *m, enum step_kind kind)
 {
 	struct steps *s = &m->steps;
 	uint32_t cap = s->cap[kind] ? s->cap[kind] * 2 : 64;
-	void *p;
+	void *bigger;
 
 	if (s->n[kind] < s->cap[kind] || s->cap[kind] == STEPS_KEPT)
 		return 0;
-	p = realloc(s->ring[kind], cap * sizeof(*s->ring[kind]));
-	if (!p)
+	bigger = realloc(s->ring[kind], cap * sizeof(*s->ring[kind]));
+	if (!bigger)
 		return -ENOMEM;
-	s->ring[kind] = p;
+	s->ring[kind] = bigger;
 	for (uint32_t i = 0; i < m->ndevs && i < STEP_DEVICES; i++) {
-		p = realloc(m->devs[i]->step[kind], cap * sizeof(*m->devs[i]->step[kind]));
-		if (!p)
+		bigger = realloc(m->devs[i]->step[kind], cap * sizeof(*m->devs[i]->step[kind]));
+		if (!bigger)
 			return -ENOMEM;
-		m->devs[i]->step[kind] = p;
+		m->devs[i]->step[kind] = bigger;
 	}
 	s->cap[kind] = cap;
 	return 0;
@@ -41,19 +41,20 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 {
 	struct steps *s = &m->steps;
 	uint64_t start = s->last_end[kind]; /* 0 for the first step: see span_of() */
-	uint32_t i;
+	uint32_t slot;
 	int err;
 
 	err = steps__grow(m, kind);
 	if (err)
 		return err;
-	i = s->n[kind]++ % STEPS_KEPT;
-	s->ring[kind][i] = (struct step_span){ .start = start, .end = time > start ? time : start };
-	s->last_end[kind] = s->ring[kind][i].end;
+	slot = s->n[kind]++ % STEPS_KEPT;
+	s->ring[kind][slot] = (struct step_span){ .start = start,
+						  .end = time > start ? time : start };
+	s->last_end[kind] = s->ring[kind][slot].end;
 	for (uint32_t d = 0; d < m->ndevs && d < STEP_DEVICES; d++) {
 		struct dev *dev = m->devs[d];
 
-		dev->step[kind][i] = (struct step_level){
+		dev->step[kind][slot] = (struct step_level){
 			.peak = dev->step_peak[kind] - dev->late,
 			.end_allocated = dev->pub.allocated - dev->late,
 		};
@@ -77,10 +78,10 @@ int steps__close_call(struct model *m)
  * call before ends here at the latest, whichever thread made it: that thread may have ended. */
 int steps__call(struct model *m, const struct event *e)
 {
-	struct thread_state *t = m->threads.all[e->thread];
+	struct thread_state *caller = m->threads.all[e->thread];
 	int err = 0;
 
-	layers__close(m, t);
+	layers__close(m, caller);
 	if (m->steps.caller)
 		err = steps__close_call(m);
 	if (err)
@@ -92,7 +93,7 @@ int steps__call(struct model *m, const struct event *e)
 			m->devs[d]->step_peak[STEP_CALL] = m->devs[d]->pub.allocated;
 	}
 	m->steps.begun++;
-	m->steps.caller = t;
+	m->steps.caller = caller;
 	m->steps.call_module = e->module;
 	m->steps.call_last = e->time;
 	return 0;

@@ -22,6 +22,7 @@ static const char *clean(char *buf, size_t size, const char *s)
 	return text__clean(buf, size, s, strlen(s));
 }
 
+/* Returns the file's name without ".mtr", for free(). NULL if memory is short. */
 static char *make_name(const char *path)
 {
 	const char *base = strrchr(path, '/');
@@ -36,7 +37,7 @@ static char *make_name(const char *path)
 	return strndup(base, len);
 }
 
-/* The path as messages show it. */
+/* Returns the path as messages show it. */
 static const char *name_of(const char *path)
 {
 	return !strcmp(path, "-") ? "standard input" : path;
@@ -58,7 +59,7 @@ static const char *say_missing(const char *name, char *buf, size_t size)
 void analysis__open_failure(const char *path, int err, const char *why, struct failure *f)
 {
 	const char *name = name_of(path), *remedy = "";
-	char room[256], missing[128];
+	char reason[256], missing[128];
 
 	switch (err) {
 	case EINVAL:
@@ -74,7 +75,7 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 		return;
 	case ENOBUFS:
 		failure__set(f, EXIT_FAILED, 0, "%s: %s", name,
-			     room__why(room, sizeof(room), -err));
+			     room__why(reason, sizeof(reason), -err));
 		return;
 	case ENOMEM:
 	case EIO:
@@ -146,9 +147,9 @@ void analysis__free(struct analysis *a)
  * chose another moment. Such a recording begins with the facts about the process's end. */
 static void choose_moment(struct analysis *a)
 {
-	struct model_opts o = model__opts(a->model);
+	struct model_opts opts = model__opts(a->model);
 
-	if (o.at_default && facts__get(a->facts, "end_signal"))
+	if (opts.at_default && facts__get(a->facts, "end_signal"))
 		model__mark_end(a->model);
 }
 
@@ -196,6 +197,7 @@ static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e
 	}
 }
 
+/* Sets the duration, from the fact or the last event. */
 static void read_duration(struct analysis *a)
 {
 	facts__number(a->facts, "duration_ns", &a->duration);
@@ -207,13 +209,13 @@ static void read_duration(struct analysis *a)
 /* False, with a message, if --at names a mark that is not in the recording. */
 static bool has_mark(const struct analysis *a)
 {
-	struct model_opts o = model__opts(a->model);
+	struct model_opts opts = model__opts(a->model);
 	char name[512], mark[256];
 
-	if (!*o.at_mark)
+	if (!*opts.at_mark)
 		return true;
 	clean(name, sizeof(name), a->path);
-	clean(mark, sizeof(mark), o.at_mark);
+	clean(mark, sizeof(mark), opts.at_mark);
 	if (*a->marks)
 		log_err("%s: no mark '%s'; the first marks are %s", name, mark, a->marks);
 	else
@@ -225,16 +227,17 @@ static bool has_mark(const struct analysis *a)
  * start or the end instead. asked: the time of --at, ns. */
 static void warn_outside(const struct analysis *a, uint64_t asked)
 {
-	struct model_opts o = model__opts(a->model);
+	struct model_opts opts = model__opts(a->model);
 	char name[512], at[24], end[24];
 
-	if (o.at == AT_TIME && asked && o.at_time > asked)
+	if (opts.at == AT_TIME && asked && opts.at_time > asked)
 		log_warn("%s: --at %s is before its start; showing its start, at %s",
 			 clean(name, sizeof(name), a->path), text__time(at, sizeof(at), asked),
-			 text__time(end, sizeof(end), o.at_time));
-	if (o.at == AT_TIME && o.at_time > a->duration)
+			 text__time(end, sizeof(end), opts.at_time));
+	if (opts.at == AT_TIME && opts.at_time > a->duration)
 		log_warn("%s: --at %s is after its end; showing its end, at %s",
-			 clean(name, sizeof(name), a->path), text__time(at, sizeof(at), o.at_time),
+			 clean(name, sizeof(name), a->path),
+			 text__time(at, sizeof(at), opts.at_time),
 			 text__time(end, sizeof(end), a->duration));
 }
 
@@ -325,8 +328,8 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 	return 0;
 }
 
-/* The device to report without --device. If the kernel's OOM killer ended the process, host memory
- * was the cause. */
+/* Returns the device to report without --device. If the kernel's OOM killer ended the process, host
+ * memory was the cause. */
 static int default_device(const struct analysis *a)
 {
 	const char *why = facts__get(a->facts, "end_reason");
@@ -337,13 +340,13 @@ static int default_device(const struct analysis *a)
 
 int analysis__device(const struct analysis *a, const char *name, size_t *ret)
 {
-	int i = name ? model__find_device(a->model, name) : default_device(a);
+	int device = name ? model__find_device(a->model, name) : default_device(a);
 	char path[512], wanted[64], there[256] = "";
 	struct model_device d;
 	size_t len = 0, n = model__devices(a->model);
 
-	if (i >= 0) {
-		*ret = i;
+	if (device >= 0) {
+		*ret = device;
 		return 0;
 	}
 	clean(path, sizeof(path), a->path);

@@ -34,6 +34,7 @@ void inputs__free(struct inputs *in)
 	*in = (struct inputs){ 0 };
 }
 
+/* Logs it. Returns EXIT_FAILED. */
 static int out_of_memory(void)
 {
 	log_err("out of memory");
@@ -63,6 +64,7 @@ int inputs__add(struct inputs *in, char *path, char *name)
 	return EXIT_OK;
 }
 
+/* Writes the entry's name to show, cleaned. Returns buf. */
 static const char *title(const struct folder_entry *e, char buf[256])
 {
 	const char *s = *e->name ? e->name : e->file;
@@ -70,6 +72,7 @@ static const char *title(const struct folder_entry *e, char buf[256])
 	return text__clean(buf, 256, s, strlen(s));
 }
 
+/* Adds an entry: a file of the folder. Returns an exit code, logged. */
 static int add_path(struct inputs *in, const struct folder *f, const struct folder_entry *e)
 {
 	char buf[256], *path, *name = strdup(title(e, buf));
@@ -85,7 +88,7 @@ static int add_path(struct inputs *in, const struct folder *f, const struct fold
 	return status;
 }
 
-/* The number that means the entry in FOLDER#NUMBER: a part's own, otherwise its place. */
+/* Returns the number that means entry i in FOLDER#NUMBER: a part's own, otherwise its place. */
 static unsigned long number_of(const struct folder_entry *e, size_t i)
 {
 	unsigned long number;
@@ -95,8 +98,8 @@ static unsigned long number_of(const struct folder_entry *e, size_t i)
 	return (unsigned long)i + 1;
 }
 
-/* The name of an entry in a list of choices. Parts of one process have the same name, so their file
- * names are shown. */
+/* Returns the name of an entry in a list of choices. Parts of one process have the same name, so
+ * their file names are shown. */
 static const char *choice_of(const struct folder_entry *e, char buf[256])
 {
 	if (strcmp(e->kind, "segment") != 0)
@@ -122,6 +125,7 @@ static int log_choices(const struct folder *f, const char *why)
 	return EXIT_USAGE;
 }
 
+/* Reads the folder's index. Returns an exit code, logged. */
 static int open_folder(const char *path, struct folder **f)
 {
 	const char *why = NULL;
@@ -138,25 +142,28 @@ static int open_folder(const char *path, struct folder **f)
 	return EXIT_UNUSABLE;
 }
 
-/* Adds the parts in a folder of --rolling. Unless any number of inputs will do, there must be one. */
+/* Adds the parts in a folder of --rolling. Unless any number of inputs will do, there must be one.
+ * Returns an exit code, logged. */
 static int add_rolling(struct inputs *in, const char *path, enum inputs_of wanted)
 {
-	const struct folder_entry *e;
+	const struct folder_entry *entries;
 	struct folder *f;
 	int status = open_folder(path, &f);
 	size_t n;
 
 	if (status)
 		return status;
-	e = folder__entries(f, &n);
+	entries = folder__entries(f, &n);
 	if (n > 1 && wanted != INPUTS_EACH)
 		status = log_choices(f, "which one?");
 	for (size_t i = 0; i < n && !status; i++)
-		status = add_path(in, f, &e[i]);
+		status = add_path(in, f, &entries[i]);
 	folder__free(f);
 	return status;
 }
 
+/* Adds an entry: a recording, or a folder of --rolling in the folder. Returns an exit code, logged.
+ * */
 static int add_entry(struct inputs *in, const struct folder *f, const struct folder_entry *e,
 		     enum inputs_of wanted)
 {
@@ -173,46 +180,47 @@ static int add_entry(struct inputs *in, const struct folder *f, const struct fol
 }
 
 /* Adds the entry that FOLDER#name means: the one with this file or name, otherwise with this
- * number. */
+ * number. Returns an exit code, logged. */
 static int add_named(struct inputs *in, const struct folder *f, const char *name,
 		     enum inputs_of wanted)
 {
-	const struct folder_entry *e;
+	const struct folder_entry *entries;
 	size_t n, found = SIZE_MAX, matches = 0;
 	unsigned long number;
 	char *end;
 
-	e = folder__entries(f, &n);
+	entries = folder__entries(f, &n);
 	for (size_t i = 0; i < n; i++) {
-		if (!strcmp(e[i].file, name) || !strcmp(e[i].name, name)) {
+		if (!strcmp(entries[i].file, name) || !strcmp(entries[i].name, name)) {
 			found = i;
 			matches++;
 		}
 	}
 	number = strtoul(name, &end, 10);
 	for (size_t i = 0; !matches && !*end && i < n; i++) {
-		if (number_of(&e[i], i) == number) {
+		if (number_of(&entries[i], i) == number) {
 			found = i;
 			matches = 1;
 		}
 	}
 	if (matches == 1)
-		return add_entry(in, f, &e[found], wanted);
+		return add_entry(in, f, &entries[found], wanted);
 	return log_choices(f, matches ? "several have this name" : "unknown name; use one of");
 }
 
+/* Adds the recordings that fetch did not get. Returns an exit code, logged. */
 static int add_missing(struct inputs *in, const struct folder *f)
 {
 	size_t n;
-	const struct folder_missing *m = folder__missing(f, &n);
+	const struct folder_missing *missing = folder__missing(f, &n);
 	struct folder_missing *bigger;
 
 	if (!n)
 		return EXIT_OK;
-	bigger = reallocarray(in->missing, in->n_missing + n, sizeof(*m));
+	bigger = reallocarray(in->missing, in->n_missing + n, sizeof(*missing));
 	if (!bigger)
 		return out_of_memory();
-	memcpy(bigger + in->n_missing, m, n * sizeof(*m));
+	memcpy(bigger + in->n_missing, missing, n * sizeof(*missing));
 	in->missing = bigger;
 	in->n_missing += n;
 	return EXIT_OK;
@@ -232,37 +240,39 @@ static int by_rank(const void *a, const void *b)
  * the list; NULL: out of memory. */
 static const struct folder_entry **in_order(const struct folder *f, size_t *n)
 {
-	const struct folder_entry *e = folder__entries(f, n);
+	const struct folder_entry *entries = folder__entries(f, n);
 	const struct folder_entry **all = calloc(*n + 1, sizeof(*all));
 	bool ranks = true;
 
 	for (size_t i = 0; all && i < *n; i++) {
-		all[i] = &e[i];
-		ranks &= e[i].rank >= 0 && !strcmp(e[i].kind, "process");
+		all[i] = &entries[i];
+		ranks &= entries[i].rank >= 0 && !strcmp(entries[i].kind, "process");
 	}
 	if (all && ranks)
 		qsort(all, *n, sizeof(*all), by_rank);
 	return all;
 }
 
-/* Adds all entries, or with ends the first and the last one. */
+/* Adds all entries, or with ends the first and the last one. Returns an exit code, logged. */
 static int add_entries(struct inputs *in, const struct folder *f, enum inputs_of wanted, bool ends)
 {
 	size_t n;
-	const struct folder_entry **e = in_order(f, &n);
-	int status = e ? EXIT_OK : out_of_memory();
+	const struct folder_entry **entries = in_order(f, &n);
+	int status = entries ? EXIT_OK : out_of_memory();
 
 	for (size_t i = 0; i < n && !status; i += ends ? n - 1 : 1)
-		status = add_entry(in, f, e[i], wanted);
-	free(e);
+		status = add_entry(in, f, entries[i], wanted);
+	free(entries);
 	return status;
 }
 
-/* Adds the recordings of a folder. n_others: number of the command line's other inputs. */
+/* Adds the recordings of a folder. n_others: number of the command line's other inputs. Returns an
+ * exit code, logged. */
 static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of wanted,
 		      size_t n_others)
 {
 	const struct folder_entry *e;
+	bool added_up = wanted == INPUTS_PROCESSES || wanted == INPUTS_REPORT;
 	int status;
 	size_t n;
 
@@ -277,7 +287,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		return log_choices(f, "which one?");
 	if (wanted == INPUTS_REPORT && rolling_view__is(folder__path(f)))
 		return inputs__add(in, strdup(folder__path(f)), NULL);
-	for (size_t i = 0; (wanted == INPUTS_PROCESSES || wanted == INPUTS_REPORT) && i < n; i++) {
+	for (size_t i = 0; added_up && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {
 			if (e[k].pid == e[i].pid && !strcmp(e[k].host, e[i].host))
 				return log_choices(f, "several recordings are of one process, and "
@@ -327,7 +337,7 @@ static int find_snapshots(const char *path, struct dirent ***ret)
 	return n < 0 ? -errno : n;
 }
 
-/* Explains that one of a folder's snapshots must be chosen. */
+/* Logs that one of a folder's snapshots must be chosen. Returns EXIT_USAGE. */
 static int log_snapshots(const char *path, struct dirent *const *found, size_t n)
 {
 	char clean[512];
@@ -344,7 +354,7 @@ static int log_snapshots(const char *path, struct dirent *const *found, size_t n
 	return EXIT_USAGE;
 }
 
-/* The path of a folder's file. The caller frees it; NULL: no memory. */
+/* Returns the path of a folder's file, for free(). NULL if memory is short. */
 static char *path_in(const char *folder, const char *name)
 {
 	char *ret;
@@ -352,7 +362,8 @@ static char *path_in(const char *folder, const char *name)
 	return asprintf(&ret, "%s/%s", folder, name) < 0 ? NULL : ret;
 }
 
-/* Adds the snapshots in a folder without an index: the ranks of a job. *found: there are any. */
+/* Adds the snapshots in a folder without an index: the ranks of a job. *found: there are any, or it
+ * failed. Returns an exit code, logged. */
 static int add_snapshots(struct inputs *in, const char *path, enum inputs_of wanted,
 			 size_t n_others, bool *found)
 {
@@ -373,7 +384,7 @@ static int add_snapshots(struct inputs *in, const char *path, enum inputs_of wan
 	return status;
 }
 
-/* Explains that a folder has no index. */
+/* Logs that a folder has no index. Returns EXIT_UNUSABLE. */
 static int log_no_index(const char *path)
 {
 	char clean[512], word[PATH_MAX], *pattern = NULL;
@@ -420,15 +431,15 @@ static int add_file(struct inputs *in, const char *path, enum inputs_of wanted, 
 {
 	bool together = wanted == INPUTS_PROCESSES || wanted == INPUTS_REPORT;
 	int status = inputs__add(in, strdup(path), NULL);
-	struct started s = { 0 };
+	struct started started = { 0 };
 
-	if (!status && !n_others && started__find(path, &s))
+	if (!status && !n_others && started__find(path, &started))
 		status = out_of_memory();
-	if (s.n && !(together && s.launcher))
-		log_started(path, s.n);
-	for (size_t i = 0; together && s.launcher && i < s.n && !status; i++)
-		status = inputs__add(in, strdup(s.paths[i]), NULL);
-	started__free(&s);
+	if (started.n && !(together && started.launcher))
+		log_started(path, started.n);
+	for (size_t i = 0; together && started.launcher && i < started.n && !status; i++)
+		status = inputs__add(in, strdup(started.paths[i]), NULL);
+	started__free(&started);
 	return status;
 }
 

@@ -53,6 +53,7 @@ static const char *clean(char *buf, size_t size, const char *s)
 
 /* ---- totals.json ---- */
 
+/* Reads the totals of a device. False: they make no sense. */
 static bool get_device(const json_t *o, struct ring_device *d)
 {
 	const json_t *name = json_object_get(o, "device");
@@ -205,6 +206,7 @@ unusable:
 
 /* ---- choosing the part ---- */
 
+/* Returns the part's figures of the device of this name; NULL: none. */
 static const struct folder_device *device_of(const struct folder_entry *e, const char *name)
 {
 	for (size_t i = 0; i < e->n_devices; i++)
@@ -213,7 +215,7 @@ static const struct folder_device *device_of(const struct folder_entry *e, const
 	return NULL;
 }
 
-/* The device with this name; with name NULL, the one that a report shows. NULL: none. */
+/* Returns the device with this name; with name NULL, the one that a report shows. NULL: none. */
 static const struct ring_device *choose_device(const struct rolling_view *v, const char *name)
 {
 	const struct ring_device *best = NULL;
@@ -250,6 +252,7 @@ static size_t highest_peak(const struct rolling_view *v, const char *device, uin
 	return best;
 }
 
+/* True if the recording has an out-of-memory event. */
 static bool has_oom(const char *path)
 {
 	struct mtr_reader *r = mtr_reader__open(path, NULL);
@@ -262,6 +265,7 @@ static bool has_oom(const char *path)
 	return found;
 }
 
+/* Chooses part i. Returns an exit code, logged. */
 static int set_segment(struct rolling_view *v, size_t i)
 {
 	free(v->segment);
@@ -273,7 +277,7 @@ static int set_segment(struct rolling_view *v, size_t i)
 	return EXIT_FAILED;
 }
 
-/* Chooses the first part that has an out-of-memory event. */
+/* Chooses the first part that has an out-of-memory event. Returns an exit code, logged. */
 static int pick_oom(struct rolling_view *v)
 {
 	bool any = false;
@@ -295,7 +299,8 @@ static int pick_oom(struct rolling_view *v)
 	return EXIT_UNUSABLE;
 }
 
-/* Chooses the part at a time, ns. A time before the first part is an error if parts were deleted. */
+/* Chooses the part at a time, ns. A time before the first part is an error if parts were deleted.
+ * Returns an exit code, logged. */
 static int pick_time(struct rolling_view *v, uint64_t time)
 {
 	char name[512], at[24], from[24];
@@ -314,7 +319,8 @@ static int pick_time(struct rolling_view *v, uint64_t time)
 }
 
 /* Chooses the part with the highest peak of the chosen device that is left, or the last part if no
- * device is chosen. Sets v->peak_gone if a deleted part had a higher one. */
+ * device is chosen. Sets v->peak_gone if a deleted part had a higher one. Returns an exit code,
+ * logged. */
 static int pick_peak(struct rolling_view *v)
 {
 	uint64_t highest;
@@ -387,13 +393,13 @@ static uint64_t removed_until(const struct rolling_view *v, uint64_t *events)
 
 static void print_head(const struct rolling_view *v, FILE *out)
 {
-	char name[256], n[32], lost[32], steps[32], when[24];
+	char name[256], count[32], lost[32], steps[32], when[24];
 	uint64_t events, gone = removed_until(v, &events);
 
 	fprintf(out, "%s: %zu segment%s%s%s%s%s, %s lost",
 		clean(name, sizeof(name), folder__path(v->folder)), v->n, v->n == 1 ? "" : "s",
 		text__dot(), text__time(when, sizeof(when), v->last), text__dot(),
-		text__counted(n, sizeof(n), v->events, "event"),
+		text__counted(count, sizeof(count), v->events, "event"),
 		text__count(lost, sizeof(lost), v->lost));
 	if (v->steps)
 		fprintf(out, "%s%s", text__dot(),
@@ -402,12 +408,12 @@ static void print_head(const struct rolling_view *v, FILE *out)
 	if (gone)
 		fprintf(out, "The first %s, %s, are dropped: of them there are totals alone.\n",
 			text__time(when, sizeof(when), gone),
-			text__counted(n, sizeof(n), events, "event"));
+			text__counted(count, sizeof(count), events, "event"));
 }
 
 static void print_device(const struct ring_device *d, FILE *out)
 {
-	char peak[24], when[24], reserved[24], n[32], total[24], ooms[32], step[40];
+	char peak[24], when[24], reserved[24], allocs[32], total[24], ooms[32], step[40];
 
 	fprintf(out, "%s  peak %s allocated", d->name,
 		text__bytes(peak, sizeof(peak), d->peak_allocated));
@@ -417,7 +423,8 @@ static void print_device(const struct ring_device *d, FILE *out)
 	fprintf(out, " at %s", text__time(when, sizeof(when), d->peak_time));
 	if (d->peak_step)
 		fprintf(out, " (%s)", text__step(step, d->peak_step));
-	fprintf(out, "%s%s allocations of %s", text__dot(), text__count(n, sizeof(n), d->allocs),
+	fprintf(out, "%s%s allocations of %s", text__dot(),
+		text__count(allocs, sizeof(allocs), d->allocs),
 		text__bytes(total, sizeof(total), d->total_allocated));
 	if (d->ooms)
 		fprintf(out, "%sout of memory %s times", text__dot(),
@@ -435,7 +442,8 @@ struct piece {
 	bool any;	    /* there are values */
 };
 
-/* The device's history in totals.json, from the finest resolution to the coarsest; NULL: none. */
+/* Returns the device's history in totals.json, from the finest resolution to the coarsest; NULL:
+ * none. */
 static const json_t *levels_of(const struct rolling_view *v, const char *device)
 {
 	const json_t *series = json_object_get(v->totals, "series"), *s;
@@ -450,7 +458,7 @@ static const json_t *levels_of(const struct rolling_view *v, const char *device)
 	return NULL;
 }
 
-/* Index of the column with this name in the device's history; SIZE_MAX: none. */
+/* Returns the index of the column with this name in the device's history; SIZE_MAX: none. */
 static size_t column_of(const struct rolling_view *v, const char *device, const char *name)
 {
 	const json_t *series = json_object_get(v->totals, "series"), *s, *c;
@@ -468,14 +476,15 @@ static size_t column_of(const struct rolling_view *v, const char *device, const 
 	return SIZE_MAX;
 }
 
+/* Returns the row's value; 0: it is missing or negative. */
 static uint64_t value_of(const json_t *row, size_t column)
 {
-	json_int_t v = json_integer_value(json_array_get(row, column));
+	json_int_t value = json_integer_value(json_array_get(row, column));
 
-	return v > 0 ? (uint64_t)v : 0;
+	return value > 0 ? (uint64_t)value : 0;
 }
 
-/* The finest resolution of a history that reaches back to its start. */
+/* Returns the finest resolution of a history that reaches back to its start. */
 static const json_t *level_from_begin(const json_t *levels)
 {
 	const json_t *level,
@@ -499,34 +508,38 @@ static const json_t *level_from_begin(const json_t *levels)
 
 /* Divides a level's rows into LINES pieces of equal time. Returns the number of pieces with values.
  */
-static size_t fill_pieces(const struct rolling_view *v, const json_t *level, struct piece *p)
+static size_t fill_pieces(const struct rolling_view *v, const json_t *level, struct piece *pieces)
 {
-	size_t max = column_of(v, v->device->name, "allocated_max");
-	size_t last = column_of(v, v->device->name, "allocated");
-	size_t reserved = column_of(v, v->device->name, "reserved_max"), i, n = 0;
+	size_t max_column = column_of(v, v->device->name, "allocated_max");
+	size_t last_column = column_of(v, v->device->name, "allocated");
+	size_t reserved_column = column_of(v, v->device->name, "reserved_max"), i, n = 0;
 	const json_t *rows = json_object_get(level, "rows"), *row;
 	uint64_t begin = value_of(json_array_get(rows, 0), 0), end = v->last / SECOND + 1;
 	uint64_t span = end > begin ? end - begin : 1;
 
 	json_array_foreach(rows, i, row) {
-		uint64_t t = value_of(row, 0); /* column 0 is the time, s */
-		size_t k = t < begin ? 0 : (size_t)((t - begin) * LINES / span);
+		uint64_t time = value_of(row, 0); /* column 0 is the time, s */
+		uint64_t max = value_of(row, max_column);
+		uint64_t reserved = value_of(row, reserved_column);
+		size_t place = time < begin ? 0 : (size_t)((time - begin) * LINES / span);
+		struct piece *piece;
 
-		if (!json_is_array(row) || k >= LINES)
+		if (!json_is_array(row) || place >= LINES)
 			continue;
-		if (!p[k].any)
-			p[k].from = t;
-		p[k].any = true;
-		p[k].last = value_of(row, last);
-		p[k].max = value_of(row, max) > p[k].max ? value_of(row, max) : p[k].max;
-		p[k].reserved = value_of(row, reserved) > p[k].reserved ? value_of(row, reserved)
-									: p[k].reserved;
+		piece = &pieces[place];
+		if (!piece->any)
+			piece->from = time;
+		piece->any = true;
+		piece->last = value_of(row, last_column);
+		piece->max = max > piece->max ? max : piece->max;
+		piece->reserved = reserved > piece->reserved ? reserved : piece->reserved;
 	}
 	for (size_t k = 0; k < LINES; k++)
-		n += p[k].any;
+		n += pieces[k].any;
 	return n;
 }
 
+/* Prints the chosen device's memory in pieces of equal time; nothing for fewer than two. */
 static void print_memory_over_time(const struct rolling_view *v, FILE *out)
 {
 	const json_t *levels = v->device ? levels_of(v, v->device->name) : NULL;

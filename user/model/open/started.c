@@ -37,33 +37,34 @@ struct name_parts {
 	size_t folder_len, stem_len;
 };
 
+/* Splits a path; only ".mtr" counts as an extension. */
 static struct name_parts split_path(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	struct name_parts p = { .base = path, .extension = "" };
+	struct name_parts parts = { .base = path, .extension = "" };
 
 	if (slash)
-		p.base = slash + 1;
-	p.folder_len = (size_t)(p.base - path);
-	p.stem_len = strlen(p.base);
-	if (p.stem_len > 4 && !strcmp(p.base + p.stem_len - 4, ".mtr")) {
-		p.extension = ".mtr";
-		p.stem_len -= 4;
+		parts.base = slash + 1;
+	parts.folder_len = (size_t)(parts.base - path);
+	parts.stem_len = strlen(parts.base);
+	if (parts.stem_len > 4 && !strcmp(parts.base + parts.stem_len - 4, ".mtr")) {
+		parts.extension = ".mtr";
+		parts.stem_len -= 4;
 	}
-	return p;
+	return parts;
 }
 
 /* True for STEM.PID and STEM.PID-2, with the extension. */
 static bool is_name_of_started(const struct name_parts *p, const char *name)
 {
-	const char *s = name + p->stem_len;
+	const char *rest = name + p->stem_len;
 
-	if (strncmp(name, p->base, p->stem_len) || *s++ != '.' || !isdigit((unsigned char)*s))
+	if (strncmp(name, p->base, p->stem_len) || *rest++ != '.' || !isdigit((unsigned char)*rest))
 		return false;
-	s += strspn(s, "0123456789");
-	if (*s == '-')
-		s += 1 + strspn(s + 1, "0123456789");
-	return !strcmp(s, p->extension);
+	rest += strspn(rest, "0123456789");
+	if (*rest == '-')
+		rest += 1 + strspn(rest + 1, "0123456789");
+	return !strcmp(rest, p->extension);
 }
 
 /* ---- recordings ---- */
@@ -123,6 +124,7 @@ static bool has_ancestor(const char *fact, const struct process *p)
 	return found;
 }
 
+/* True if the recording is of a process that the process or a descendant started. */
 static bool is_of_descendant(const char *path, const struct process *p)
 {
 	struct event e;
@@ -161,25 +163,27 @@ static int add_path(struct started *s, const char *path, const struct name_parts
 /* Finds the files whose names fit. Returns 0 or -ENOMEM. */
 static int find_names(const char *path, struct started *s)
 {
-	struct name_parts p = split_path(path);
-	char *folder = strndup(path, p.folder_len);
-	const struct dirent *e;
+	struct name_parts parts = split_path(path);
+	char *folder = strndup(path, parts.folder_len);
+	const struct dirent *entry;
 	int err = 0;
-	DIR *d;
+	DIR *dir;
 
 	if (!folder)
 		return -ENOMEM;
-	d = opendir(*folder ? folder : ".");
+	dir = opendir(*folder ? folder : ".");
 	free(folder);
-	if (!d)
+	if (!dir)
 		return 0;
-	for (size_t i = 0; i < NAMES_MOST && s->n < STARTED_MOST && !err && (e = readdir(d)); i++)
-		if (is_name_of_started(&p, e->d_name))
-			err = add_path(s, path, &p, e->d_name);
-	closedir(d);
+	for (size_t i = 0; i < NAMES_MOST && s->n < STARTED_MOST && !err && (entry = readdir(dir));
+	     i++)
+		if (is_name_of_started(&parts, entry->d_name))
+			err = add_path(s, path, &parts, entry->d_name);
+	closedir(dir);
 	return err;
 }
 
+/* Removes the recordings of other processes. */
 static void keep_descendants(struct started *s, const struct process *p)
 {
 	size_t kept = 0;
@@ -195,18 +199,18 @@ static void keep_descendants(struct started *s, const struct process *p)
 
 int started__find(const char *path, struct started *ret)
 {
-	struct process p;
+	struct process process;
 	bool has_memory;
 	int err;
 
 	*ret = (struct started){ 0 };
 	err = find_names(path, ret);
-	if (err || !ret->n || !read_process(path, &p, &has_memory)) {
+	if (err || !ret->n || !read_process(path, &process, &has_memory)) {
 		started__free(ret);
 		return err;
 	}
 	ret->launcher = !has_memory;
-	keep_descendants(ret, &p);
+	keep_descendants(ret, &process);
 	qsort(ret->paths, ret->n, sizeof(*ret->paths), compare_paths);
 	return 0;
 }
