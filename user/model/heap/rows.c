@@ -31,7 +31,7 @@ struct hide {
 
 enum { FILE_HIDE_KNOWN = 1, FILE_HIDE_HIDDEN = 2 };
 
-/* The flags of a file. Calls the caller's hide() once for each file. */
+/* Returns the flags of a file. Calls the caller's hide() once for each file. */
 static uint8_t hide__file(struct hide *s, uint32_t file)
 {
 	uint8_t flags = FILE_HIDE_KNOWN;
@@ -46,16 +46,17 @@ static uint8_t hide__file(struct hide *s, uint32_t file)
 	return flags;
 }
 
-/* The dict location of the frame that counts among those in files that are not hidden; 0: none. */
+/* Returns the dict location of the frame that counts among those in files that are not hidden; 0:
+ * none. */
 static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_native)
 {
-	struct dict_stack st = dict__get_stack(s->m->dict, stack);
+	struct dict_stack frames = dict__get_stack(s->m->dict, stack);
 	struct frame_owners owners = { 0 };
 	uint32_t inner = 0, user = 0;
 
-	for (uint32_t i = st.n; i-- > 0;) { /* the innermost one comes last */
-		uint32_t loc = st.frames[i].loc;
-		bool is_user = attribution__is_user(s->m->attribution, &owners, st, i);
+	for (uint32_t i = frames.n; i-- > 0;) { /* the innermost one comes last */
+		uint32_t loc = frames.frames[i].loc;
+		bool is_user = attribution__is_user(s->m->attribution, &owners, frames, i);
 		uint8_t file = loc ? hide__file(s, dict__get_loc(s->m->dict, loc).file)
 				   : FILE_HIDE_HIDDEN;
 
@@ -69,23 +70,24 @@ static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_nati
 	return s->opts->which_line || !user ? inner : user;
 }
 
-/* The dict location that a stack is charged to; 0: it has no line, or all its files are hidden. */
+/* Returns the dict location that a stack is charged to; 0: it has no line, or all its files are
+ * hidden. */
 static uint32_t find_location(struct hide *s, uint32_t stack)
 {
-	struct stack_origin w = attribution__stack(s->m->attribution, stack);
-	uint32_t i = 0;
+	struct stack_origin origin = attribution__stack(s->m->attribution, stack);
+	uint32_t loc_no = 0;
 
-	if (!w.has_line)
+	if (!origin.has_line)
 		return 0;
 	if (!s->opts->hide)
-		return attribution__loc(&w, s->opts->which_line);
+		return attribution__loc(&origin, s->opts->which_line);
 	if (stack >= s->nlocs &&
 	    array__grow_zero(&s->locs, &s->nlocs, (size_t)stack + 1, sizeof(*s->locs)))
-		return hide__visible_loc(s, stack, w.only_native);
-	i = s->locs[stack];
-	if (!i)
-		s->locs[stack] = i = hide__visible_loc(s, stack, w.only_native) + 1;
-	return i - 1;
+		return hide__visible_loc(s, stack, origin.only_native);
+	loc_no = s->locs[stack];
+	if (!loc_no)
+		s->locs[stack] = loc_no = hide__visible_loc(s, stack, origin.only_native) + 1;
+	return loc_no - 1;
 }
 
 static void hide__free(struct hide *s)
@@ -155,29 +157,31 @@ struct table {
 	size_t npatterns, cappatterns;
 };
 
-static const char *source_of(uint8_t walk, const struct stack_origin *w)
+/* Returns where a row's line comes from, as in row.source. */
+static const char *source_of(uint8_t walk, const struct stack_origin *origin)
 {
-	if (w->only_native)
+	if (origin->only_native)
 		return "native";
 	/* The line of MT_WALK_OFF is no frame: it says that the stack was not in the sample. */
-	if (w->has_line && walk != MT_WALK_OFF)
+	if (origin->has_line && walk != MT_WALK_OFF)
 		return "frame";
 	return walk == MT_WALK_NO_THREAD ? "native" : "untraced";
 }
 
+/* Sets the row's line, if the stack has one. */
 static void row__set_line(const struct model *m, enum frame_choice which_line, uint32_t stack,
 			  struct row *r)
 {
-	struct row_frame f;
+	struct row_frame frame;
 
-	if (model__stack_line(m, stack, which_line, &f)) {
-		r->file = f.file;
-		r->func = f.func;
-		r->line = f.line;
+	if (model__stack_line(m, stack, which_line, &frame)) {
+		r->file = frame.file;
+		r->func = frame.func;
+		r->line = frame.line;
 	}
 }
 
-/* The stack that has the line to charge, see attribution__line_stack(). */
+/* Returns the stack that has the line to charge, see attribution__line_stack(). */
 static uint32_t line_stack(const struct model *m, enum frame_choice which_line, uint32_t stack,
 			   uint32_t node)
 {
@@ -204,11 +208,11 @@ static bool table__set_line(struct table *t, const struct site *s, struct row *r
 
 static void row__set_module(const struct model *m, uint32_t module, struct row *r)
 {
-	struct dict_module mod = dict__get_module(m->dict, module);
+	struct dict_module names = dict__get_module(m->dict, module);
 
-	r->module = dict__str(m->dict, mod.name);
-	r->module_class = dict__str(m->dict, mod.cls);
-	r->module_root = dict__str(m->dict, mod.root);
+	r->module = dict__str(m->dict, names.name);
+	r->module_class = dict__str(m->dict, names.cls);
+	r->module_root = dict__str(m->dict, names.root);
 }
 
 static void row__set_before_attach(const struct model *m, struct row *r)
@@ -233,40 +237,40 @@ static void row__set_node(const struct model *m, uint32_t stack, uint32_t node, 
 void rows__line(const struct model *m, enum frame_choice which_line, uint32_t stack, uint32_t node,
 		uint32_t thread, uint8_t walk, struct row *r)
 {
-	struct stack_origin w;
+	struct stack_origin origin;
 
 	*r = (struct row){ .stack = stack, .category = category__name(CATEGORY_UNKNOWN) };
 	if (walk == WALK_CENSUS) {
 		row__set_before_attach(m, r);
 		return;
 	}
-	w = attribution__stack(m->attribution, stack);
+	origin = attribution__stack(m->attribution, stack);
 	r->phase = attribution__node_phase(m->attribution, stack, node, thread, walk);
-	r->source = source_of(walk, &w);
+	r->source = source_of(walk, &origin);
 	row__set_node(m, stack, node, r);
 	row__set_line(m, which_line, line_stack(m, which_line, stack, node), r);
-	row__set_module(m, w.module, r);
-	r->modules = w.module != 0;
+	row__set_module(m, origin.module, r);
+	r->modules = origin.module != 0;
 }
 
 static void bucket__set_thread(const struct table *t, struct row *r, uint32_t thread)
 {
-	struct dict_thread th = dict__get_thread(t->m->dict, thread);
+	struct dict_thread names = dict__get_thread(t->m->dict, thread);
 
-	r->thread = dict__str(t->m->dict, th.name);
-	r->tid = th.tid;
+	r->thread = dict__str(t->m->dict, names.name);
+	r->tid = names.tid;
 }
 
 static void bucket__set_layer(const struct table *t, struct row *r, uint32_t layer)
 {
-	const struct layer *l;
+	const struct layer *names;
 
 	if (layer == UINT32_MAX) /* outside all modules */
 		return;
-	l = &t->m->layers.all[layer];
-	r->module = l->name;
-	r->module_class = dict__str(t->m->dict, l->cls);
-	r->module_root = dict__str(t->m->dict, l->root);
+	names = &t->m->layers.all[layer];
+	r->module = names->name;
+	r->module_class = dict__str(t->m->dict, names->cls);
+	r->module_root = dict__str(t->m->dict, names->root);
 }
 
 void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint32_t thread,
@@ -279,6 +283,7 @@ void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint
 /* Properties of a block's origin, which memory from before attach does not have. */
 #define SPLIT_ORIGIN (SPLIT(BY_LINE) | SPLIT(BY_STACK) | SPLIT(BY_PHASE) | SPLIT(BY_THREAD))
 
+/* Returns what rows are split by, bits 1 << BY_*. */
 static unsigned split_of(const struct row_opts *o)
 {
 	unsigned split;
@@ -295,7 +300,8 @@ static unsigned split_of(const struct row_opts *o)
 	return split;
 }
 
-/* The module that owns the block, from the program's objects; otherwise the one that allocated it. */
+/* Returns the module that owns the block, from the program's objects; otherwise the one that
+ * allocated it. */
 static uint32_t block_class__module(const struct table *t, const struct block_class *k)
 {
 	uint32_t module = k->label_no ? t->m->labels.all[k->label_no - 1].module : 0;
@@ -308,7 +314,7 @@ static uint32_t block_class__name(const struct table *t, const struct block_clas
 	return k->label_no ? t->m->labels.all[k->label_no - 1].name : 0;
 }
 
-/* Whether the blocks go to the row before_attach. Memory from before attach does, unless the table
+/* True if the blocks go to the row before_attach. Memory from before attach does, unless the table
  * shows its category or its module. */
 static bool goes_before_attach(const struct table *t, const struct block_class *k)
 {
@@ -322,22 +328,22 @@ static bool goes_before_attach(const struct table *t, const struct block_class *
 static void bucket__describe(struct table *t, struct row *r, const struct block_class *k,
 			     uint32_t layer_no)
 {
-	const struct site *s = &t->m->sites.all[k->site];
-	struct stack_origin w = attribution__stack(t->m->attribution, s->stack);
+	const struct site *site = &t->m->sites.all[k->site];
+	struct stack_origin origin = attribution__stack(t->m->attribution, site->stack);
 	bool lines = t->split & (SPLIT(BY_LINE) | SPLIT(BY_STACK));
 
-	r->stack = s->stack;
+	r->stack = site->stack;
 	r->module = r->module_class = r->module_root = "";
 	if (goes_before_attach(t, k)) {
 		row__set_before_attach(t->m, r);
 	} else {
-		r->phase = s->phase;
-		r->source = s->walk == WALK_CENSUS ? "census" : source_of(s->walk, &w);
-		row__set_node(t->m, s->stack, s->node, r);
-		if (lines && !table__set_line(t, s, r))
+		r->phase = site->phase;
+		r->source = site->walk == WALK_CENSUS ? "census" : source_of(site->walk, &origin);
+		row__set_node(t->m, site->stack, site->node, r);
+		if (lines && !table__set_line(t, site, r))
 			r->source = "hidden";
 		if (t->split & (SPLIT(BY_THREAD) | SPLIT(BY_STACK)))
-			bucket__set_thread(t, r, s->thread);
+			bucket__set_thread(t, r, site->thread);
 	}
 	if (t->split & SPLIT(BY_LAYER))
 		bucket__set_layer(t, r, layer_no - 1);
@@ -345,16 +351,15 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 		row__set_module(t->m, block_class__module(t, k), r);
 }
 
-/* Returns the key of the group that a class of blocks is in: only the properties of t->split are
- * set.
- */
+/* Returns the key of the group that a class of blocks is in, with only the properties of t->split
+ * set. */
 static struct key block_class__key(struct table *t, const struct block_class *k, uint32_t layer_no)
 {
-	const struct site *s = &t->m->sites.all[k->site];
+	const struct site *site = &t->m->sites.all[k->site];
 	struct attribution *w = t->m->attribution;
-	struct stack_origin sw = attribution__stack(w, s->stack);
+	struct stack_origin origin = attribution__stack(w, site->stack);
 	struct key key = { .layer_no = layer_no };
-	bool charged = attribution__charged(w, s->stack, s->node);
+	bool charged = attribution__charged(w, site->stack, site->node);
 
 	if (t->split & SPLIT(BY_CATEGORY))
 		key.category = k->category;
@@ -366,32 +371,36 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 		return key;
 	}
 	if (t->split & SPLIT(BY_LINE)) {
-		uint32_t charged_stack = line_stack(t->m, t->opts->which_line, s->stack, s->node);
+		uint32_t charged_stack = line_stack(t->m, t->opts->which_line, site->stack,
+						    site->node);
 		uint32_t id = find_location(&t->sel, charged_stack);
 		struct dict_loc loc = dict__get_loc(t->m->dict, id);
 
 		key.file = loc.file;
 		key.func = loc.func;
 		key.line = loc.line;
-		if (sw.has_line)
+		if (origin.has_line)
 			key.has_line = id ? 1 : 2; /* 2: hidden */
-		key.native = !sw.has_line && s->walk == MT_WALK_NO_THREAD;
-		charged = charged || charged_stack != s->stack;
+		key.native = !origin.has_line && site->walk == MT_WALK_NO_THREAD;
+		charged = charged || charged_stack != site->stack;
 	}
 	if (t->split & SPLIT(BY_STACK)) {
-		key.stack = s->stack;
-		key.walk = s->stack ? 0 : s->walk;
-		key.node = attribution__charged(w, s->stack, s->node) || !s->stack ? s->node : 0;
+		key.stack = site->stack;
+		key.walk = site->stack ? 0 : site->walk;
+		key.node = attribution__charged(w, site->stack, site->node) || !site->stack
+				   ? site->node
+				   : 0;
 	}
 	if (t->split & SPLIT(BY_PHASE)) {
-		key.phase_no = s->phase + 1;
+		key.phase_no = site->phase + 1;
 		key.charged = t->split & SPLIT(BY_LINE) && charged;
 	}
 	if (t->split & SPLIT(BY_THREAD))
-		key.thread = s->thread;
+		key.thread = site->thread;
 	return key;
 }
 
+/* Finds or adds the group with this key. Returns 0 or -ENOMEM. */
 static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 {
 	int err = hash_index__entry(&t->index, t->m->seed, key, sizeof(*key), &t->groups, &t->n,
@@ -400,36 +409,36 @@ static int table__group(struct table *t, const struct key *key, uint32_t *ret)
 	return err < 0 ? err : 0;
 }
 
-/* Whether row_opts.keep accepts the block class. */
+/* True if row_opts.keep accepts the block class. */
 static bool block_class__kept(struct table *t, const struct block_class *k)
 {
-	const struct site *s = &t->m->sites.all[k->site];
-	struct stack_origin w = attribution__stack(t->m->attribution, s->stack);
+	const struct site *site = &t->m->sites.all[k->site];
+	struct stack_origin origin = attribution__stack(t->m->attribution, site->stack);
 	uint32_t name = block_class__name(t, k);
 	/* The fields that keep() may look at. */
-	struct row r = { .bytes = site__bytes(s, k->count),
-			 .count = k->count,
-			 .median = s->varied ? 0 : s->size,
-			 .stack = s->stack,
-			 .category = category__name(k->category) };
+	struct row row = { .bytes = site__bytes(site, k->count),
+			   .count = k->count,
+			   .median = site->varied ? 0 : site->size,
+			   .stack = site->stack,
+			   .category = category__name(k->category) };
 
 	if (!t->opts->keep)
 		return true;
 	if (name)
-		r.name = dict__str(t->m->dict, name);
-	r.module = r.module_class = r.module_root = "";
-	if (s->walk == WALK_CENSUS) {
-		row__set_before_attach(t->m, &r);
+		row.name = dict__str(t->m->dict, name);
+	row.module = row.module_class = row.module_root = "";
+	if (site->walk == WALK_CENSUS) {
+		row__set_before_attach(t->m, &row);
 	} else {
-		r.phase = s->phase;
-		r.source = source_of(s->walk, &w);
-		row__set_node(t->m, s->stack, s->node, &r);
-		if (!table__set_line(t, s, &r))
-			r.source = "hidden";
-		bucket__set_thread(t, &r, s->thread);
+		row.phase = site->phase;
+		row.source = source_of(site->walk, &origin);
+		row__set_node(t->m, site->stack, site->node, &row);
+		if (!table__set_line(t, site, &row))
+			row.source = "hidden";
+		bucket__set_thread(t, &row, site->thread);
 	}
-	row__set_module(t->m, block_class__module(t, k), &r);
-	return t->opts->keep(t->opts->ctx, &r);
+	row__set_module(t->m, block_class__module(t, k), &row);
+	return t->opts->keep(t->opts->ctx, &row);
 }
 
 /* True if the site's blocks have no stack, because only a sample of stacks was read. */
@@ -438,81 +447,85 @@ static bool site__not_sampled(const struct site *s)
 	return s->drawn && s->walk == MT_WALK_OFF;
 }
 
+/* Counts the blocks of a group whose stacks were read, for table__estimate(). */
 static void bucket__count_drawn(struct bucket *g, const struct site *s, uint64_t count)
 {
-	struct drawn *d = s->drawn ? &g->drawn[s->drawn - 1] : NULL;
+	struct drawn *drawn = s->drawn ? &g->drawn[s->drawn - 1] : NULL;
 
 	g->not_sampled |= site__not_sampled(s);
-	if (!d || site__not_sampled(s))
+	if (!drawn || site__not_sampled(s))
 		return;
-	d->count += count;
-	d->bytes += site__bytes(s, count);
+	drawn->count += count;
+	drawn->bytes += site__bytes(s, count);
 }
 
-/* Adds the blocks to their group. 0 or -ENOMEM. */
+/* Adds the blocks to their group. Returns 0 or -ENOMEM. */
 static int table__add_to_group(struct table *t, const struct block_class *k, uint32_t layer_no,
 			       bool kept)
 {
-	const struct site *s = &t->m->sites.all[k->site];
+	const struct site *site = &t->m->sites.all[k->site];
 	struct key key = block_class__key(t, k, layer_no);
 	uint32_t id, name = block_class__name(t, k);
-	uint64_t bytes = site__bytes(s, k->count);
-	struct bucket *g;
+	uint64_t bytes = site__bytes(site, k->count);
+	struct bucket *group;
 
 	key.filtered = !kept;
 	if (table__group(t, &key, &id) ||
 	    array__grow_zero(&t->parts, &t->capparts, (size_t)t->nparts + 1, sizeof(*t->parts)))
 		return -ENOMEM;
-	g = &t->groups[id];
-	if (!g->row.count) {
-		g->category = k->category;
-		g->name = name;
+	group = &t->groups[id];
+	if (!group->row.count) {
+		group->category = k->category;
+		group->name = name;
 	}
-	g->unsized |= s->varied;
-	g->categories |= g->category != k->category;
-	g->names |= g->name != name;
-	if (!g->row.count || bytes > g->largest) {
-		bucket__describe(t, &g->row, k, layer_no);
-		g->largest = bytes;
+	group->unsized |= site->varied;
+	group->categories |= group->category != k->category;
+	group->names |= group->name != name;
+	if (!group->row.count || bytes > group->largest) {
+		bucket__describe(t, &group->row, k, layer_no);
+		group->largest = bytes;
 	}
-	bucket__count_drawn(g, s, k->count);
-	g->row.bytes += bytes;
-	g->row.count += k->count;
+	bucket__count_drawn(group, site, k->count);
+	group->row.bytes += bytes;
+	group->row.count += k->count;
 	if (t->host) {
-		g->pieces.bytes += s->size * k->requested_count;
-		g->pieces.squares += (double)s->size * (double)k->requested;
+		group->pieces.bytes += site->size * k->requested_count;
+		group->pieces.squares += (double)site->size * (double)k->requested;
 	} else {
-		g->row.requested += k->requested;
-		g->requested_count += k->requested_count;
+		group->row.requested += k->requested;
+		group->requested_count += k->requested_count;
 	}
-	t->parts[t->nparts++] = (struct part){
-		.size = s->size, .count = k->count, .group = id, .module = block_class__module(t, k)
-	};
+	t->parts[t->nparts++] = (struct part){ .size = site->size,
+					       .count = k->count,
+					       .group = id,
+					       .module = block_class__module(t, k) };
 	return 0;
 }
 
-/* Adds the blocks to their group; with BY_LAYER to the groups of all layers around their module. */
+/* Adds the blocks to their group; with BY_LAYER to the groups of all layers around their module.
+ * Returns 0 or -ENOMEM. */
 static int table__add_class(struct table *t, const struct block_class *k)
 {
-	const struct site *s = &t->m->sites.all[k->site];
+	const struct site *site = &t->m->sites.all[k->site];
 	bool kept = block_class__kept(t, k);
-	struct chain c;
+	struct chain chain;
 	int err;
 
 	if (t->host)
-		t->pieces += s->size * k->requested_count;
-	if (site__not_sampled(s))
-		t->not_sampled[s->drawn - 1] += site__bytes(s, k->count);
+		t->pieces += site->size * k->requested_count;
+	if (site__not_sampled(site))
+		t->not_sampled[site->drawn - 1] += site__bytes(site, k->count);
 	if (!(t->split & SPLIT(BY_LAYER)) || goes_before_attach(t, k))
 		return table__add_to_group(t, k, 0, kept);
-	err = layers__chain(t->m, block_class__module(t, k), &c);
-	if (!err && !c.n)
+	err = layers__chain(t->m, block_class__module(t, k), &chain);
+	if (!err && !chain.n)
 		err = table__add_to_group(t, k, 0, kept);
-	for (uint32_t i = 0; i < c.n && !err; i++)
-		err = table__add_to_group(t, k, t->m->layers.pool[c.off + i] + 1, kept);
+	for (uint32_t i = 0; i < chain.n && !err; i++)
+		err = table__add_to_group(t, k, t->m->layers.pool[chain.off + i] + 1, kept);
 	return err;
 }
 
+/* Adds a block to its class. Returns 0 or -ENOMEM. */
 static int table__count_block(struct table *t, const struct block *b)
 {
 	uint32_t key[3] = { b->site, b->label_no, b->category }, id;
@@ -540,7 +553,8 @@ static int cmp_class(const void *a, const void *b)
 	return x->category < y->category ? -1 : x->category > y->category;
 }
 
-/* Collects the block classes: from live blocks, or for ROWS_TOTAL from sites, without labels. */
+/* Collects the block classes: from live blocks, or for ROWS_TOTAL from sites, without labels.
+ * Returns 0 or -ENOMEM. */
 static int table__gather(struct table *t, const struct dev *dev, uint32_t number)
 {
 	struct block *blocks = NULL;
@@ -608,14 +622,14 @@ static int cmp_module(const void *a, const void *b)
 	return x->module < y->module ? -1 : x->module > y->module;
 }
 
-/* Counts the modules of each group and builds their common pattern. */
+/* Counts the modules of each group and builds their common pattern. Returns 0 or -ENOMEM. */
 static int table__modules(struct table *t)
 {
 	if (t->nparts)
 		qsort(t->parts, t->nparts, sizeof(*t->parts), cmp_module);
 	for (uint32_t i = 0; i < t->nparts; i++) {
 		const struct part *p = &t->parts[i];
-		struct bucket *g = &t->groups[p->group];
+		struct bucket *group = &t->groups[p->group];
 		const char *name = dict__str(t->m->dict,
 					     dict__get_module(t->m->dict, p->module).name);
 		/* a component may become "*", and the pattern may gain ".*" */
@@ -623,15 +637,15 @@ static int table__modules(struct table *t)
 
 		if (i && p[-1].group == p->group && p[-1].module == p->module)
 			continue;
-		g->row.modules += p->module != 0;
-		if (g->row.modules == 1 && p->module) {
+		group->row.modules += p->module != 0;
+		if (group->row.modules == 1 && p->module) {
 			if (array__grow(&t->patterns, &t->cappatterns, t->npatterns + len, 1))
 				return -ENOMEM;
 			memcpy(t->patterns + t->npatterns, name, len - 3);
-			g->pattern_no = t->npatterns + 1;
+			group->pattern_no = t->npatterns + 1;
 			t->npatterns += len;
 		} else if (p->module) {
-			pattern__cover(t->patterns + g->pattern_no - 1, name);
+			pattern__cover(t->patterns + group->pattern_no - 1, name);
 		}
 	}
 	return 0;
@@ -648,42 +662,42 @@ static int cmp_text(const char *a, const char *b)
 int row__compare(const void *a, const void *b)
 {
 	const struct row *x = a, *y = b;
-	int c;
+	int order;
 
 	if (x->filtered != y->filtered)
 		return x->filtered ? 1 : -1;
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	c = cmp_text(x->file, y->file);
-	if (!c && x->line != y->line)
-		c = x->line < y->line ? -1 : 1;
-	if (!c)
-		c = cmp_text(x->func, y->func);
-	if (!c)
-		c = cmp_text(x->module, y->module);
-	if (!c)
-		c = cmp_text(x->module_class, y->module_class);
-	if (!c)
-		c = cmp_text(x->thread, y->thread);
-	if (!c)
-		c = (int)x->phase - (int)y->phase;
-	if (!c)
-		c = cmp_text(x->category, y->category);
-	if (!c)
-		c = cmp_text(x->name, y->name);
-	if (!c && x->stack != y->stack)
-		c = x->stack < y->stack ? -1 : 1;
-	return c;
+	order = cmp_text(x->file, y->file);
+	if (!order && x->line != y->line)
+		order = x->line < y->line ? -1 : 1;
+	if (!order)
+		order = cmp_text(x->func, y->func);
+	if (!order)
+		order = cmp_text(x->module, y->module);
+	if (!order)
+		order = cmp_text(x->module_class, y->module_class);
+	if (!order)
+		order = cmp_text(x->thread, y->thread);
+	if (!order)
+		order = (int)x->phase - (int)y->phase;
+	if (!order)
+		order = cmp_text(x->category, y->category);
+	if (!order)
+		order = cmp_text(x->name, y->name);
+	if (!order && x->stack != y->stack)
+		order = x->stack < y->stack ? -1 : 1;
+	return order;
 }
 
-/* Whether the group has the known blocks from before attach without category, module or name. */
+/* True if the group has the known blocks from before attach without category, module or name. */
 static bool is_anonymous(const struct bucket *g, bool filtered)
 {
 	return g->key.census && !g->key.category && !g->key.module && !g->key.name &&
 	       g->key.filtered == filtered;
 }
 
-/* A row of bytes from before attach that lie in no known block. */
+/* Returns a row of bytes from before attach that lie in no known block. */
 static struct row before_row(const struct model *m, uint64_t bytes)
 {
 	struct row r = { .bytes = bytes,
@@ -694,8 +708,8 @@ static struct row before_row(const struct model *m, uint64_t bytes)
 	return r;
 }
 
-/* Sets the estimates. Rows of memory from before attach, and of blocks without a sampled stack, are
- * exact. */
+/* Sets the estimates of a group's row. Rows of memory from before attach, and of blocks without a
+ * sampled stack, are exact. */
 static void table__estimate(const struct table *t, const struct bucket *g, struct row *r)
 {
 	struct drawn drawn[SAMPLING_BOUNDS];
@@ -704,11 +718,11 @@ static void table__estimate(const struct table *t, const struct bucket *g, struc
 	if (g->not_sampled || r->before_attach)
 		return;
 	if (t->host) {
-		struct pieces p = g->pieces;
+		struct pieces pieces = g->pieces;
 
 		/* Others' pieces may be a row's in part. A sample does not tell the sum. */
-		p.others = t->sample ? INT64_MAX : t->pieces - p.bytes;
-		r->sampled = sampling__pieces(r->bytes, &p);
+		pieces.others = t->sample ? INT64_MAX : t->pieces - pieces.bytes;
+		r->sampled = sampling__pieces(r->bytes, &pieces);
 		return;
 	}
 	memcpy(drawn, g->drawn, sizeof(drawn));
@@ -741,12 +755,14 @@ static void table__row(const struct table *t, const struct bucket *g, char *text
 	table__estimate(t, g, r);
 }
 
+/* Makes the rows in order, with their cumulative sums. outside: bytes in no known block. Returns 0
+ * or -ENOMEM. */
 static int table__rows(struct table *t, uint64_t outside, struct row **ret, size_t *n)
 {
 	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns);
 	struct row before = before_row(t->m, outside);
 	uint64_t sum = 0;
-	size_t nr = 0;
+	size_t n_rows = 0;
 	char *text;
 
 	if (!rows)
@@ -756,21 +772,21 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 	if (t->npatterns)
 		memcpy(text, t->patterns, t->npatterns);
 	for (uint32_t i = 0; i < t->n; i++)
-		table__row(t, &t->groups[i], text, &before, &rows[nr++]);
+		table__row(t, &t->groups[i], text, &before, &rows[n_rows++]);
 	before.sampled = (struct sampled){ before.bytes, before.bytes, before.bytes };
 	if (before.bytes)
-		rows[nr++] = before;
-	qsort(rows, nr, sizeof(*rows), row__compare);
-	for (size_t i = 0; i < nr; i++) {
+		rows[n_rows++] = before;
+	qsort(rows, n_rows, sizeof(*rows), row__compare);
+	for (size_t i = 0; i < n_rows; i++) {
 		sum += rows[i].bytes;
 		rows[i].cumulative = sum;
 	}
 	*ret = rows;
-	*n = nr;
+	*n = n_rows;
 	return 0;
 }
 
-/* Bytes of the device's total at that moment that lie in no known block. */
+/* Returns the bytes of the device's total at that moment that lie in no known block. */
 static uint64_t bytes_outside(const struct dev *dev, enum row_when when)
 {
 	uint64_t bytes = dev->outside;
@@ -829,34 +845,36 @@ out:
 
 uint64_t model__block_class(const struct model *m, uint32_t class, struct row *ret)
 {
-	const struct watch_class *k = &m->watch.classes[class];
-	const struct site *s = &m->sites.all[k->site];
-	const struct label *l = k->label_no ? &m->labels.all[k->label_no - 1] : NULL;
-	struct dict_module mod = dict__get_module(m->dict, l && l->module ? l->module : s->module);
-	struct dict_thread th = dict__get_thread(m->dict, s->thread);
+	const struct watch_class *watched = &m->watch.classes[class];
+	const struct site *site = &m->sites.all[watched->site];
+	const struct label *label = watched->label_no ? &m->labels.all[watched->label_no - 1]
+						      : NULL;
+	struct dict_module module = dict__get_module(
+		m->dict, label && label->module ? label->module : site->module);
+	struct dict_thread thread = dict__get_thread(m->dict, site->thread);
 
-	rows__line(m, FRAMES_USER, s->stack, s->node, s->thread, s->walk, ret);
-	ret->module = dict__str(m->dict, mod.name);
-	ret->module_class = dict__str(m->dict, mod.cls);
-	ret->module_root = dict__str(m->dict, mod.root);
-	ret->category = category__name(category__decide(s, k->category));
-	ret->name = l && l->name ? dict__str(m->dict, l->name) : NULL;
-	if (s->walk != WALK_CENSUS) {
-		ret->thread = dict__str(m->dict, th.name);
-		ret->tid = th.tid;
+	rows__line(m, FRAMES_USER, site->stack, site->node, site->thread, site->walk, ret);
+	ret->module = dict__str(m->dict, module.name);
+	ret->module_class = dict__str(m->dict, module.cls);
+	ret->module_root = dict__str(m->dict, module.root);
+	ret->category = category__name(category__decide(site, watched->category));
+	ret->name = label && label->name ? dict__str(m->dict, label->name) : NULL;
+	if (site->walk != WALK_CENSUS) {
+		ret->thread = dict__str(m->dict, thread.name);
+		ret->tid = thread.tid;
 	}
-	return s->size;
+	return site->size;
 }
 
 bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice which_line,
 		       struct row_frame *ret)
 {
-	struct stack_origin w = attribution__stack(m->attribution, stack);
+	struct stack_origin origin = attribution__stack(m->attribution, stack);
 	struct dict_loc loc;
 
-	if (!w.has_line)
+	if (!origin.has_line)
 		return false;
-	loc = dict__get_loc(m->dict, attribution__loc(&w, which_line));
+	loc = dict__get_loc(m->dict, attribution__loc(&origin, which_line));
 	*ret = (struct row_frame){
 		.func = dict__str(m->dict, loc.func),
 		.file = dict__str(m->dict, loc.file),
@@ -868,16 +886,16 @@ bool model__stack_line(const struct model *m, uint32_t stack, enum frame_choice 
 bool model__stack_leads(const struct model *m, uint32_t stack, enum frame_choice which_line,
 			const struct row_frame *place)
 {
-	struct stack_origin w = attribution__stack(m->attribution, stack);
-	struct dict_stack s = dict__get_stack(m->dict, stack);
+	struct stack_origin origin = attribution__stack(m->attribution, stack);
+	struct dict_stack frames = dict__get_stack(m->dict, stack);
 	struct dict_loc loc;
 
-	for (uint32_t i = 0; w.has_line && i < s.n; i++) {
-		loc = dict__get_loc(m->dict, s.frames[i].loc);
+	for (uint32_t i = 0; origin.has_line && i < frames.n; i++) {
+		loc = dict__get_loc(m->dict, frames.frames[i].loc);
 		if (loc.line == place->line && !strcmp(dict__str(m->dict, loc.func), place->func) &&
 		    !strcmp(dict__str(m->dict, loc.file), place->file))
 			return true;
-		if (s.frames[i].loc == attribution__loc(&w, which_line))
+		if (frames.frames[i].loc == attribution__loc(&origin, which_line))
 			break;
 	}
 	return false;

@@ -84,7 +84,7 @@ int segment__private_pool(const struct segment *s)
 
 /* --- lines */
 
-/* Finds or adds the line that an origin is charged to. 0 or -ENOMEM. */
+/* Finds or adds the line that an origin is charged to. *ret: its index. Returns 0 or -ENOMEM. */
 static int find_line(struct pass *s, uint32_t stack, uint32_t node, uint32_t thread, uint8_t walk,
 		     uint32_t *ret)
 {
@@ -92,11 +92,11 @@ static int find_line(struct pass *s, uint32_t stack, uint32_t node, uint32_t thr
 	uint32_t charged_stack = s->which_line == FRAMES_USER
 					 ? attribution__line_stack(w, stack, node)
 					 : stack;
-	struct stack_origin sw = attribution__stack(w, charged_stack);
-	struct dict_loc loc = dict__get_loc(s->m->dict, attribution__loc(&sw, s->which_line));
+	struct stack_origin origin = attribution__stack(w, charged_stack);
+	struct dict_loc loc = dict__get_loc(s->m->dict, attribution__loc(&origin, s->which_line));
 	uint64_t phase = PHASE_OTHER;
 	/* 0: Python or untraced, 1: native code, 2: before attach. */
-	uint64_t kind = !sw.has_line && walk == MT_WALK_NO_THREAD;
+	uint64_t kind = !origin.has_line && walk == MT_WALK_NO_THREAD;
 	uint64_t charged = attribution__charged(w, stack, node) || charged_stack != stack;
 	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line };
 	int err;
@@ -105,7 +105,7 @@ static int find_line(struct pass *s, uint32_t stack, uint32_t node, uint32_t thr
 		kind = 2;
 	else
 		phase = attribution__node_phase(w, stack, node, thread, walk);
-	key[2] = phase << 5 | charged << 4 | kind << 1 | sw.has_line;
+	key[2] = phase << 5 | charged << 4 | kind << 1 | origin.has_line;
 	err = hash_index__entry(&s->line_index, s->m->seed, key, sizeof(key), &s->lines, &s->nlines,
 				&s->caplines, sizeof(*s->lines), ret);
 	if (err == 1)
@@ -113,17 +113,17 @@ static int find_line(struct pass *s, uint32_t stack, uint32_t node, uint32_t thr
 	return err < 0 ? err : 0;
 }
 
-/* As find_line(), for a site; remembers the line. */
+/* As find_line(), for the origin of a site's blocks; remembers the line. */
 static int line_of_site(struct pass *s, uint32_t site, uint32_t *ret)
 {
-	const struct site *o = &s->m->sites.all[site];
+	const struct site *origin = &s->m->sites.all[site];
 	int err;
 
 	if (s->line_nos[site]) {
 		*ret = s->line_nos[site] - 1;
 		return 0;
 	}
-	err = find_line(s, o->stack, o->node, o->thread, o->walk, ret);
+	err = find_line(s, origin->stack, origin->node, origin->thread, origin->walk, ret);
 	if (err)
 		return err;
 	s->line_nos[site] = *ret + 1;
@@ -135,25 +135,25 @@ static int pin_block(struct pass *s, const struct block *b)
 {
 	uint32_t site = b->site, module = s->m->sites.all[site].module, id;
 	int err = line_of_site(s, site, &id);
-	struct line *l;
+	struct line *line;
 
 	if (err)
 		return err;
-	l = &s->lines[id];
-	if (!l->here) {
+	line = &s->lines[id];
+	if (!line->here) {
 		err = array__grow_zero(&s->here, &s->caphere, (size_t)s->nhere + 1,
 				       sizeof(*s->here));
 		if (err)
 			return err;
 		s->here[s->nhere++] = id;
-		l->here = true;
-		l->mixed = false;
-		l->bytes = l->count = 0;
-		l->module = module;
+		line->here = true;
+		line->mixed = false;
+		line->bytes = line->count = 0;
+		line->module = module;
 	}
-	l->mixed |= l->module != module;
-	l->bytes += block__size(s, b);
-	l->count++;
+	line->mixed |= line->module != module;
+	line->bytes += block__size(s, b);
+	line->count++;
 	return 0;
 }
 
@@ -168,10 +168,10 @@ static int cmp_pin(const void *a, const void *b, void *ctx)
 	return x < y ? -1 : x > y;
 }
 
-/* Adds the lines of the current segment as its pins, largest first. */
+/* Adds the lines of the current segment as its pins, largest first. Returns 0 or -ENOMEM. */
 static int put_pins(struct pass *s, struct segment *seg)
 {
-	struct dict_module mod;
+	struct dict_module names;
 
 	if (s->nhere)
 		qsort_r(s->here, s->nhere, sizeof(*s->here), cmp_pin, s);
@@ -180,24 +180,24 @@ static int put_pins(struct pass *s, struct segment *seg)
 			     sizeof(*s->pins)))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->nhere; i++) {
-		struct line *l = &s->lines[s->here[i]];
-		struct row *r;
+		struct line *line = &s->lines[s->here[i]];
+		struct row *pin;
 
-		l->here = false;
+		line->here = false;
 		if (i >= seg->npins) {
 			seg->more_pins++;
-			seg->more_pinned += l->bytes;
+			seg->more_pinned += line->bytes;
 			continue;
 		}
-		r = &s->pins[s->npins++];
-		*r = l->row;
-		r->bytes = l->bytes;
-		r->count = l->count;
-		mod = dict__get_module(s->m->dict, l->mixed ? 0 : l->module);
-		r->module = l->mixed ? "*" : dict__str(s->m->dict, mod.name);
-		r->module_class = dict__str(s->m->dict, mod.cls);
-		r->module_root = dict__str(s->m->dict, mod.root);
-		r->modules = l->mixed ? 2 : l->module != 0;
+		pin = &s->pins[s->npins++];
+		*pin = line->row;
+		pin->bytes = line->bytes;
+		pin->count = line->count;
+		names = dict__get_module(s->m->dict, line->mixed ? 0 : line->module);
+		pin->module = line->mixed ? "*" : dict__str(s->m->dict, names.name);
+		pin->module_class = dict__str(s->m->dict, names.cls);
+		pin->module_root = dict__str(s->m->dict, names.root);
+		pin->modules = line->mixed ? 2 : line->module != 0;
 	}
 	s->nhere = 0;
 	return 0;
@@ -210,47 +210,48 @@ static uint64_t end_of(const struct segment *seg)
 	return seg->addr + seg->size;
 }
 
-/* Bytes of whole mappings within [from, to), which the allocator can return to CUDA. *e: index of
- * an extent at or before `from`; it moves to the one that contains `to`. `last`: index after the
- * segment's extents. */
-static uint64_t whole_mappings(const struct pass *s, size_t *e, size_t last, uint64_t from,
+/* Returns the bytes of whole mappings within [from, to), which the allocator can return to CUDA.
+ * *i: index of an extent at or before `from`; it moves to the one that contains `to`. `last`: index
+ * after the segment's extents. */
+static uint64_t whole_mappings(const struct pass *s, size_t *i, size_t last, uint64_t from,
 			       uint64_t to)
 {
 	uint64_t sum = 0;
 
-	for (;; (*e)++) {
-		const struct extent *x = &s->extents[*e];
-		uint64_t end = x->addr + x->size, piece = x->size, lo, hi;
+	for (;; (*i)++) {
+		const struct extent *e = &s->extents[*i];
+		uint64_t end = e->addr + e->size, piece = e->size;
+		uint64_t low,
+			high; /* from the first whole piece to the last one, from e->addr on */
 
-		if (x->listed) /* a listed segment is a run of mappings of this size */
-			piece = (x->flags & SEGMENT_SMALL) || x->size % LARGE_BUFFER ? SMALL_BUFFER
+		if (e->listed) /* a listed segment is a run of mappings of this size */
+			piece = (e->flags & SEGMENT_SMALL) || e->size % LARGE_BUFFER ? SMALL_BUFFER
 										     : LARGE_BUFFER;
-		if (from < end && to > x->addr) {
-			/* From the first piece that begins in the range to the last one that ends
-			 * in it. */
-			lo = from > x->addr ? (from - x->addr + piece - 1) / piece * piece : 0;
-			hi = (to < end ? to - x->addr : x->size) / piece * piece;
-			sum += hi > lo ? hi - lo : 0;
+		if (from < end && to > e->addr) {
+			low = from > e->addr ? (from - e->addr + piece - 1) / piece * piece : 0;
+			high = (to < end ? to - e->addr : e->size) / piece * piece;
+			sum += high > low ? high - low : 0;
 		}
-		if (to <= end || *e + 1 >= last)
+		if (to <= end || *i + 1 >= last)
 			return sum;
 	}
 }
 
-/* Counts the free bytes [from, to) of a segment. e, last: as in whole_mappings(). */
-static void add_gap(const struct pass *s, struct segment *seg, size_t *e, size_t last,
+/* Counts the free bytes [from, to) of a segment. i, last: as in whole_mappings(). */
+static void add_gap(const struct pass *s, struct segment *seg, size_t *i, size_t last,
 		    uint64_t from, uint64_t to)
 {
 	if (to <= from)
 		return;
 	if (seg->expandable)
-		seg->releasable += whole_mappings(s, e, last, from, to);
+		seg->releasable += whole_mappings(s, i, last, from, to);
 	seg->free += to - from;
 	seg->gaps++;
 	if (to - from > seg->largest_gap)
 		seg->largest_gap = to - from;
 }
 
+/* Sets the median of the sizes in s->sizes. */
 static void set_median(struct pass *s, struct segment *seg)
 {
 	if (!seg->blocks)
@@ -263,24 +264,25 @@ static void set_median(struct pass *s, struct segment *seg)
  * extent; last: index after its last one. 0 or -ENOMEM. */
 static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t last)
 {
-	/* cursor: end of the blocks so far. asked: number of blocks with a known requested size. */
-	uint64_t cursor = seg->addr, asked = 0, requested = 0;
+	/* cursor: end of the blocks so far. n_requested: blocks whose requested size is known. */
+	uint64_t cursor = seg->addr, n_requested = 0, requested = 0;
 
 	while (s->next_pending < s->npending && s->pending[s->next_pending].addr < seg->addr)
 		s->next_pending++;
 	for (;;) {
-		const struct block *b = s->next_block < s->nblocks ? &s->blocks[s->next_block]
-								   : NULL;
-		const struct block *p = s->next_pending < s->npending ? &s->pending[s->next_pending]
-								      : NULL;
-		bool is_pending = p && (!b || p->addr < b->addr);
-		const struct block *next = is_pending ? p : b;
+		const struct block *block = s->next_block < s->nblocks ? &s->blocks[s->next_block]
+								       : NULL;
+		const struct block *pending = s->next_pending < s->npending
+						      ? &s->pending[s->next_pending]
+						      : NULL;
+		bool is_pending = pending && (!block || pending->addr < block->addr);
+		const struct block *next = is_pending ? pending : block;
 		uint64_t size, addr;
 
 		if (!next || next->addr >= end_of(seg))
 			break;
 		addr = next->addr;
-		size = is_pending ? p->size : block__size(s, b);
+		size = is_pending ? pending->size : block__size(s, block);
 		/* A block may reach beyond the segment: count the part inside. */
 		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
 		add_gap(s, seg, &e, last, cursor, addr);
@@ -290,14 +292,14 @@ static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t la
 			s->next_pending++;
 			continue;
 		}
-		if (pin_block(s, b))
+		if (pin_block(s, block))
 			return -ENOMEM;
-		s->sizes[seg->blocks++] = block__size(s, b);
-		seg->allocated += block__size(s, b);
-		if (b->request_no) {
-			const struct request_info *r = &s->m->requests.all[b->request_no - 1];
+		s->sizes[seg->blocks++] = block__size(s, block);
+		seg->allocated += block__size(s, block);
+		if (block->request_no) {
+			const struct request_info *r = &s->m->requests.all[block->request_no - 1];
 
-			asked++;
+			n_requested++;
 			requested += r->requested;
 			/* Odd values are PyTorch's own stream numbers, not handles. */
 			if (!seg->stream_known && !(r->cuda_stream & 1)) {
@@ -308,7 +310,7 @@ static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t la
 		s->next_block++;
 	}
 	add_gap(s, seg, &e, last, cursor, end_of(seg));
-	seg->requested = asked == seg->blocks ? requested : 0;
+	seg->requested = n_requested == seg->blocks ? requested : 0;
 	if (!seg->expandable && seg->free == seg->size)
 		seg->releasable = seg->size;
 	seg->stuck = seg->free - seg->releasable;
@@ -319,21 +321,21 @@ static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t la
 ARRAY_UP_TO(extents_up_to, struct extent, addr)
 ARRAY_UP_TO(blocks_up_to, struct block, addr)
 
-/* The extent that contains addr, among extents in order of addresses; NULL: none. */
+/* Returns the extent that contains addr, among extents in order of addresses; NULL: none. */
 static struct extent *extent_at(struct extent *all, size_t n, uint64_t addr)
 {
-	size_t k = extents_up_to(all, n, addr);
+	size_t i = extents_up_to(all, n, addr);
 
-	return k && addr - all[k - 1].addr < all[k - 1].size ? &all[k - 1] : NULL;
+	return i && addr - all[i - 1].addr < all[i - 1].size ? &all[i - 1] : NULL;
 }
 
-/* The reserved range that contains addr; NULL: not known. */
+/* Returns the reserved range that contains addr; NULL: not known. */
 static const struct extent *range_of(const struct pass *s, uint64_t addr)
 {
 	return extent_at(s->reserved, s->nreserved, addr);
 }
 
-/* Whether b, which follows a, belongs to the same segment. */
+/* True if b, which follows a, belongs to the same segment. */
 static bool same_segment(const struct pass *s, const struct extent *a, const struct extent *b)
 {
 	if (!extent__is_expandable(a) || !extent__is_expandable(b) ||
@@ -343,6 +345,7 @@ static bool same_segment(const struct pass *s, const struct extent *a, const str
 	       (a->cuda_stream == b->cuda_stream && !memcmp(a->pool, b->pool, sizeof(a->pool)));
 }
 
+/* Sets the segment's kind, and its stream and pool if the allocator's tables listed the extent. */
 static void set_kind(struct segment *seg, const struct extent *e)
 {
 	if (e->listed) {
@@ -354,7 +357,7 @@ static void set_kind(struct segment *seg, const struct extent *e)
 		seg->kind = extent__kind(e);
 }
 
-/* Makes a segment from one or more extents, from *i on; *i moves past them. */
+/* Makes a segment from one or more extents, from *i on; *i moves past them. Returns 0 or -ENOMEM. */
 static int add_segment(struct pass *s, size_t *i)
 {
 	const struct extent *e = &s->extents[*i];
@@ -449,8 +452,8 @@ static void add_outside(struct pass *s, const struct block *b, struct model_segm
 		ret->unmapped_time = e->time;
 }
 
-/* The pass: makes the segments, and counts the memory of other code and the blocks outside. An
- * extent of other code with a block in it is a segment, too. 0 or -ENOMEM. */
+/* Makes the segments, and counts the memory of other code and the blocks outside. An extent of
+ * other code with a block in it is a segment, too. Returns 0 or -ENOMEM. */
 static int walk_extents(struct pass *s, struct model_segments *ret)
 {
 	int err = 0;
@@ -498,11 +501,12 @@ static int cmp_taken(const void *a, const void *b)
 
 ARRAY_COMPARE(cmp_block, struct block, addr)
 
-/* Lists pending blocks. An address that holds a live block is no longer pending. */
+/* Lists pending blocks. An address that holds a live block is no longer pending. Returns 0 or
+ * -ENOMEM. */
 static int list_pending(struct pass *s)
 {
 	uint64_t addr, size;
-	size_t pos = 0, k = 0;
+	size_t pos = 0, n = 0;
 
 	if (!s->dev->pending)
 		return 0;
@@ -516,13 +520,14 @@ static int list_pending(struct pass *s)
 			continue;
 		if (next < s->nblocks && s->blocks[next].addr - addr < size)
 			continue;
-		s->pending[k++] = (struct block){ .addr = addr, .size = size };
+		s->pending[n++] = (struct block){ .addr = addr, .size = size };
 	}
-	qsort(s->pending, k, sizeof(*s->pending), cmp_block);
-	s->npending = k;
+	qsort(s->pending, n, sizeof(*s->pending), cmp_block);
+	s->npending = n;
 	return 0;
 }
 
+/* Lists the extents and blocks of the pass, in order of addresses. Returns 0 or -ENOMEM. */
 static int list_all(struct pass *s)
 {
 	const struct extents *x = &s->dev->extents;
@@ -539,6 +544,7 @@ static int list_all(struct pass *s)
 	return s->line_nos && s->sizes ? 0 : -ENOMEM;
 }
 
+/* Sums up the requested bytes; 0 if those of some blocks are not known. */
 static void sum_requested(const struct pass *s, struct model_segments *ret)
 {
 	for (size_t i = 0; i < s->nblocks; i++) {
@@ -559,6 +565,7 @@ static uint64_t difference_or_0(uint64_t a, uint64_t b)
 	return a > b ? a - b : 0;
 }
 
+/* Adds a segment's free memory to the sums; private pools have their own. */
 static void sum_free(const struct segment *seg, struct model_segments *ret)
 {
 	bool empty = !seg->blocks && !seg->pending;
@@ -578,6 +585,7 @@ static void sum_free(const struct segment *seg, struct model_segments *ret)
 		ret->largest_gap = seg->largest_gap;
 }
 
+/* Sets all sums. */
 static void sum_up(const struct pass *s, struct model_segments *ret)
 {
 	const struct dev *dev = s->dev;
@@ -614,7 +622,8 @@ static void sum_up(const struct pass *s, struct model_segments *ret)
 	sum_requested(s, ret);
 }
 
-/* Moves the results to the caller. Pins become pointers, since their array moved while it grew. */
+/* Moves the results to the caller. Pins become pointers, since their array moved while it grew.
+ * Returns 0 or -ENOMEM. */
 static int move_results(struct pass *s, struct model_segments *ret)
 {
 	struct row *pin = s->pins;
@@ -633,12 +642,12 @@ static int move_results(struct pass *s, struct model_segments *ret)
 	if (!ret->others)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < s->nothers; i++) {
-		struct taken *t = &ret->others[ret->nothers++];
+		struct taken *taken = &ret->others[ret->nothers++];
 
-		t->how = s->others[i].how;
-		t->row = s->lines[s->others[i].line].row;
-		t->row.bytes = s->others[i].bytes;
-		t->row.count = s->others[i].count;
+		taken->how = s->others[i].how;
+		taken->row = s->lines[s->others[i].line].row;
+		taken->row.bytes = s->others[i].bytes;
+		taken->row.count = s->others[i].count;
 	}
 	qsort(ret->others, ret->nothers, sizeof(*ret->others), cmp_taken);
 	if (ret->n)
@@ -698,6 +707,7 @@ bool model_segments__graphs_keep(const struct model_segments *s)
 	return s->private[PRIVATE_GRAPH].free > others;
 }
 
+/* Counts pinned memory in the part of the time [from, until) in which it was taken. */
 static void count_pinned(const struct extent *e, uint64_t from, uint64_t until,
 			 struct model_pinned *ret)
 {

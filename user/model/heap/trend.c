@@ -28,7 +28,7 @@ bool trend__counts(const struct trend *t, enum trend_confidence least)
 	return (t->verdict == TREND_GROWS || t->verdict == TREND_UNSURE) && t->confidence >= least;
 }
 
-/* Whether almost all values are above the one before. A partial first value does not count. */
+/* True if almost all values are above the one before. A partial first value does not count. */
 static bool rises_almost_always(const struct trend *t)
 {
 	return t->rises + (t->values - t->intervals) >= (t->values - 1) * SURE_RISES;
@@ -89,10 +89,10 @@ double trend__order_chance(const uint64_t *v, size_t n, double *tau)
 
 static void swap(double *a, double *b)
 {
-	double c = *a;
+	double old_a = *a;
 
 	*a = *b;
-	*b = c;
+	*b = old_a;
 }
 
 /* Returns the k-th smallest value (quickselect): puts it at v[k], smaller ones before it, larger
@@ -149,12 +149,13 @@ static double median(double *v, size_t n)
 static void fit_line(const uint64_t *v, size_t n, struct trend *t)
 {
 	double *slopes = malloc(n * (n - 1) / 2 * sizeof(*slopes)), offset[TREND_MAX], middle;
-	size_t k = 0;
+	size_t n_slopes = 0;
 
 	for (size_t i = 0; slopes && i < n; i++)
 		for (size_t j = i + 1; j < n; j++)
-			slopes[k++] = ((double)v[j] - (double)v[i]) / (double)(j - i);
-	t->slope = slopes ? median(slopes, k) : ((double)v[n - 1] - (double)v[0]) / (double)(n - 1);
+			slopes[n_slopes++] = ((double)v[j] - (double)v[i]) / (double)(j - i);
+	t->slope = slopes ? median(slopes, n_slopes)
+			  : ((double)v[n - 1] - (double)v[0]) / (double)(n - 1);
 	free(slopes);
 	for (size_t i = 0; i < n; i++)
 		offset[i] = (double)v[i] - t->slope * (double)i;
@@ -167,18 +168,20 @@ static void fit_line(const uint64_t *v, size_t n, struct trend *t)
 	t->spread = median(offset, n);
 }
 
+/* Counts the rises and falls. The first value is compared with 0, unless it is partial. */
 static void count_changes(const uint64_t *v, size_t n, bool first_is_partial, struct trend *t)
 {
-	uint64_t before = first_is_partial && n ? v[0] : 0;
+	uint64_t previous = first_is_partial && n ? v[0] : 0;
 
 	t->intervals = n - (first_is_partial && n);
 	for (size_t i = 0; i < n; i++) {
-		t->rises += v[i] > before;
-		t->falls += v[i] < before;
-		before = v[i];
+		t->rises += v[i] > previous;
+		t->falls += v[i] < previous;
+		previous = v[i];
 	}
 }
 
+/* Sets the range, the largest fall, and the first and last value. */
 static void set_range(const uint64_t *v, size_t n, struct trend *t)
 {
 	uint64_t low = v[0], high = v[0];
@@ -227,27 +230,27 @@ static void set_shares(const uint64_t *v, size_t n, struct trend *t)
 static void set_order(const uint64_t *v, size_t n, struct trend *t, uint64_t *fell)
 {
 	uint64_t low[STRETCHES], high[STRETCHES], highest_low = 0;
-	uint32_t k = n < STRETCHES ? n : STRETCHES; /* number of stretches */
-	double floors, ceilings, p;
+	uint32_t stretches = n < STRETCHES ? n : STRETCHES; /* number of stretches */
+	double floors, ceilings, p_high;
 
 	*fell = 0;
-	for (uint32_t s = 0; s < k; s++) {
+	for (uint32_t s = 0; s < stretches; s++) {
 		low[s] = UINT64_MAX;
 		high[s] = 0;
-		for (size_t i = s * n / k; i < (s + 1) * n / k; i++) {
+		for (size_t i = s * n / stretches; i < (s + 1) * n / stretches; i++) {
 			low[s] = v[i] < low[s] ? v[i] : low[s];
 			high[s] = v[i] > high[s] ? v[i] : high[s];
 		}
 		highest_low = low[s] > highest_low ? low[s] : highest_low;
 		*fell = highest_low - low[s] > *fell ? highest_low - low[s] : *fell;
 	}
-	t->p = trend__order_chance(low, k, &floors);
-	p = trend__order_chance(high, k, &ceilings);
-	t->p = p > t->p ? p : t->p;
+	t->p = trend__order_chance(low, stretches, &floors);
+	p_high = trend__order_chance(high, stretches, &ceilings);
+	t->p = p_high > t->p ? p_high : t->p;
 	t->sorted = floors < ceilings ? floors : ceilings;
 }
 
-/* Whether each quarter, from this one on, has at least this share in the growth. */
+/* True if each quarter, from this one on, has at least this share in the growth. */
 static bool is_even(const struct trend *t, double share, unsigned first)
 {
 	for (unsigned q = first; q < TREND_PARTS; q++)
@@ -256,34 +259,36 @@ static bool is_even(const struct trend *t, double share, unsigned first)
 	return true;
 }
 
-/* c is the highest confidence whose requirements the series meets. fell: as in set_order(). */
+/* Sets verdict and confidence: the highest one whose requirements the series meets. fell: as in
+ * set_order(). */
 static void decide_verdict(struct trend *t, uint64_t fell, uint64_t min_growth)
 {
 	bool up = t->slope > 0 && t->grown >= min_growth && t->grown;
-	int c = TREND_NONE;
+	int confidence = TREND_NONE;
 
-	while (up && c < TREND_HIGH && t->p <= wanted[c + 1].p &&
-	       t->values >= wanted[c + 1].values && is_even(t, wanted[c + 1].share, 0))
-		c++;
+	while (up && confidence < TREND_HIGH && t->p <= wanted[confidence + 1].p &&
+	       t->values >= wanted[confidence + 1].values &&
+	       is_even(t, wanted[confidence + 1].share, 0))
+		confidence++;
 	/* A series that was released once may be released again. */
-	if (c > TREND_LOW && fell > t->grown / RELEASED_PART)
-		c = TREND_LOW;
-	if (c >= TREND_MEDIUM) {
+	if (confidence > TREND_LOW && fell > t->grown / RELEASED_PART)
+		confidence = TREND_LOW;
+	if (confidence >= TREND_MEDIUM) {
 		t->verdict = TREND_GROWS;
 	} else if (t->range >= min_growth && t->fall >= t->range / 2 && t->fall) {
 		t->verdict = TREND_RELEASED;
-		c = TREND_NONE;
+		confidence = TREND_NONE;
 	} else if (up && t->share[TREND_PARTS - 1] < FAIR / 3) {
 		t->verdict = TREND_STOPPED;
-		c = TREND_NONE;
+		confidence = TREND_NONE;
 	} else if (up) {
 		t->verdict = TREND_UNSURE;
-		c = TREND_LOW;
+		confidence = TREND_LOW;
 	} else if (t->range >= min_growth && t->last > t->first &&
 		   t->last - t->first >= t->range / 2) {
 		t->verdict = TREND_STOPPED;
 	}
-	t->confidence = c;
+	t->confidence = confidence;
 }
 
 void trend__limit(struct trend *t, uint32_t observed)
@@ -305,39 +310,41 @@ void trend__limit(struct trend *t, uint32_t observed)
 /* Judges all n values, without the warm-up at their beginning. */
 static void judge_values(const uint64_t *v, size_t n, const struct trend_opts *o, struct trend *ret)
 {
-	struct trend t = { .p = 1 };
+	struct trend trend = { .p = 1 };
 	uint64_t fell;
 
-	t.values = n;
-	count_changes(v, n, o->first_is_partial, &t);
-	t.warmup = n ? 1 + n / 10 : 0;
-	if (t.warmup < n) {
-		v += t.warmup;
-		n -= t.warmup;
-		set_range(v, n, &t);
+	trend.values = n;
+	count_changes(v, n, o->first_is_partial, &trend);
+	trend.warmup = n ? 1 + n / 10 : 0;
+	if (trend.warmup < n) {
+		v += trend.warmup;
+		n -= trend.warmup;
+		set_range(v, n, &trend);
 	}
-	if (t.values < TREND_MIN) {
-		t.verdict = t.range >= o->min_growth && t.last > t.first ? TREND_SHORT : TREND_FLAT;
-		if (t.verdict == TREND_SHORT)
-			fit_line(v, n, &t);
-		*ret = t;
+	if (trend.values < TREND_MIN) {
+		trend.verdict = trend.range >= o->min_growth && trend.last > trend.first
+					? TREND_SHORT
+					: TREND_FLAT;
+		if (trend.verdict == TREND_SHORT)
+			fit_line(v, n, &trend);
+		*ret = trend;
 		return;
 	}
-	if (t.range < o->min_growth || !t.range) {
-		*ret = t;
+	if (trend.range < o->min_growth || !trend.range) {
+		*ret = trend;
 		return;
 	}
-	fit_line(v, n, &t);
-	set_shares(v, n, &t);
-	set_order(v, n, &t, &fell);
-	t.p *= o->tests ? o->tests : 1;
-	if (t.p > 1)
-		t.p = 1;
-	decide_verdict(&t, fell, o->min_growth);
-	*ret = t;
+	fit_line(v, n, &trend);
+	set_shares(v, n, &trend);
+	set_order(v, n, &trend, &fell);
+	trend.p *= o->tests ? o->tests : 1;
+	if (trend.p > 1)
+		trend.p = 1;
+	decide_verdict(&trend, fell, o->min_growth);
+	*ret = trend;
 }
 
-/* Whether growth in the half that was tested alone is even. That of a cache that fills is not. */
+/* True if growth in the half that was tested alone is even. That of a cache that fills is not. */
 static bool is_steady(const struct trend *half)
 {
 	return half->verdict == TREND_GROWS && is_even(half, FAIR * 3 / 4, 0) &&

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 
+/* True if the text needs neither cleaning nor quotes. */
 static bool is_plain(const char *s)
 {
 	for (; *s; s++)
@@ -56,6 +57,7 @@ static bool begins_cell(const char *field, const char *at)
 	return at == field || at[-1] == ';';
 }
 
+/* Writes the text cleaned, in quotes if needed. */
 static void put_clean(FILE *out, const char *s)
 {
 	size_t size = 4 * strlen(s) + 1;
@@ -76,6 +78,7 @@ static void put_clean(FILE *out, const char *s)
 	free(clean);
 }
 
+/* Writes an apostrophe before each formula. */
 void csv__put(FILE *out, const char *s)
 {
 	size_t apostrophes = 0, n = 0;

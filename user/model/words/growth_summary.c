@@ -24,8 +24,8 @@ bool growth_summary__graph_has(const char *name)
 	return !strncmp(name, SAVED, strlen(SAVED));
 }
 
-/* Length of a name without " and 3 more" at its end, which stands for other names of the same
- * memory. */
+/* Returns the length of a name without " and 3 more" at its end, which stands for other names of
+ * the same memory. */
 static size_t own_length(const char *name)
 {
 	size_t len = strlen(name), end = 0;
@@ -89,26 +89,28 @@ const char *growth_summary__graph_remedy(const char *name, bool backward)
 #define FAR_STEPS 1e9
 #define FAR_SECONDS (3650.0 * 86400)
 
-/* Mean duration of the kept steps, in minutes. 0: not known, or a dry run, whose durations mean
- * nothing because it does not compute. */
+/* Returns the mean duration of the kept steps, in minutes. 0: not known, or a dry run, whose
+ * durations mean nothing because it does not compute. */
 static double step_minutes(const struct model *m, const struct facts *f, const struct growth *g)
 {
 	struct model_step first, last;
-	size_t skip_first = model__first_step_whole(m) ? 0 : 1, n = skip_first;
+	size_t skip_first = model__first_step_whole(m) ? 0 : 1, kept = skip_first;
 
-	if (!facts__get(f, "dry_run") && g->clock == GROWTH_REQUESTS)
-		return g->request.seconds / 60;
-	if (facts__get(f, "dry_run") || g->after_steps || !model__step(m, skip_first, &first))
+	if (facts__get(f, "dry_run"))
 		return 0;
-	while (model__step(m, n, &last))
-		n++;
-	model__step(m, n - 1, &last);
-	return last.end > first.start
-		       ? (double)(last.end - first.start) / 60e9 / (double)(n - skip_first)
-		       : 0;
+	if (g->clock == GROWTH_REQUESTS)
+		return g->request.seconds / 60;
+	if (g->after_steps || !model__step(m, skip_first, &first))
+		return 0;
+	while (model__step(m, kept, &last))
+		kept++;
+	model__step(m, kept - 1, &last);
+	if (last.end <= first.start)
+		return 0;
+	return (double)(last.end - first.start) / 60e9 / (double)(kept - skip_first);
 }
 
-/* Whether a series grows surely enough for the summary to mention it. After an out-of-memory error
+/* True if a series grows surely enough for the summary to mention it. After an out-of-memory error
  * people look for growth, so the confidence of `leaks` is enough. */
 static bool is_mentioned(const struct growth_summary *s, const struct trend *t)
 {
@@ -116,6 +118,7 @@ static bool is_mentioned(const struct growth_summary *s, const struct trend *t)
 			  : trend__is_sure(t, s->clock == GROWTH_STEPS);
 }
 
+/* True for growth by so few bytes a step that it is no finding. */
 static bool is_negligible(const struct growth_summary *s, double rate)
 {
 	return s->clock != GROWTH_TIME && rate < GROWTH_SUMMARY_LITTLE;
@@ -163,7 +166,7 @@ static void choose_part(struct growth_summary *s)
 	}
 }
 
-/* Bytes by which the chosen part has grown; 0: nothing grows. */
+/* Returns the bytes by which the chosen part has grown; 0: nothing grows. */
 static double grown_bytes(const struct growth_summary *s)
 {
 	const struct growth *g = &s->growth;
@@ -197,32 +200,33 @@ static void set_part(struct growth_summary *s, enum growth_part part,
 static void prefer_peaks_or_calls(struct growth_summary *s)
 {
 	struct growth *g = &s->growth;
-	const struct growth_inside *in = &g->inside;
+	const struct growth_inside *inside = &g->inside;
 	double most = grown_bytes(s);
 	/* Growing peaks make the pool grow, too: they leave free pieces that are too small later. */
 	double without_pool = s->part == GROWTH_OF_POOL ? 0 : most;
 	bool calls = growth__inside_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
-		     is_mentioned(s, &in->line->trend) && (double)in->grown > most;
+		     is_mentioned(s, &inside->line->trend) && (double)inside->grown > most;
 
 	if (growth__peaks_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_mentioned(s, &g->peaks.trend) &&
 	    (double)g->peaks.trend.grown > without_pool)
 		set_part(s, GROWTH_OF_PEAKS, g->peaks.line, g->peaks.per_step, &g->peaks.trend);
-	else if (calls && in->open)
-		set_part(s, GROWTH_OF_CALLS, in->line, in->line->per_step, &in->line->trend);
+	else if (calls && inside->open)
+		set_part(s, GROWTH_OF_CALLS, inside->line, inside->line->per_step,
+			 &inside->line->trend);
 	else
 		s->inside = calls && s->confidence == TREND_NONE;
 	if (s->confidence != TREND_NONE || s->inside)
 		s->little = NULL;
 	if (s->part != GROWTH_OF_CALLS)
 		return;
-	s->lines = in->lines;
-	s->lines_per_step = in->lines_per_call;
+	s->lines = inside->lines;
+	s->lines_per_step = inside->lines_per_call;
 	s->clock = g->clock = GROWTH_CALLS;
-	s->steps = in->calls;
-	g->after_steps = in->step;
+	s->steps = inside->calls;
+	g->after_steps = inside->step;
 }
 
-/* Whether a series may grow, also unevenly. */
+/* True if a series may grow, also unevenly. */
 static bool may_grow(const struct trend *t)
 {
 	return t->verdict == TREND_SHORT || t->verdict == TREND_UNSURE || t->verdict == TREND_GROWS;
@@ -264,14 +268,14 @@ static const char *why_unknown(const struct growth_summary *s, uint64_t lost)
  * left for PyTorch. The rate is that of all lines and of other code, without the pool, because
  * PyTorch returns cached memory before it runs out. The CUDA context and the memory of other
  * libraries are the driver-reported use without reserved memory. Other processes are
- * taken to keep what they had at the driver's last figures. 0 or -ENOMEM.
+ * taken to keep what they had at the driver's last figures. Returns 0 or -ENOMEM.
  */
 static int find_full(struct growth_summary *s, const struct model *m, const struct facts *f,
 		     size_t device)
 {
 	const struct growth *g = &s->growth;
 	double rate = s->lines_per_step, minutes = step_minutes(m, f, g);
-	struct model_segments seg;
+	struct model_segments segments;
 	struct model_device d;
 	uint64_t taken = 0; /* bytes at the peak, by PyTorch and others */
 	uint64_t others;
@@ -285,13 +289,13 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 		s->per_minute = s->per_step / minutes;
 	if (!s->capacity)
 		return 0;
-	err = model__segments(m, device, ROWS_NOW, FRAMES_USER, &seg);
+	err = model__segments(m, device, ROWS_NOW, FRAMES_USER, &segments);
 	if (err == -ENOMEM)
 		return err;
 	if (!err) {
-		if (seg.used_known && seg.used > seg.used_below)
-			taken = seg.used - seg.used_below;
-		model__free_segments(&seg);
+		if (segments.used_known && segments.used > segments.used_below)
+			taken = segments.used - segments.used_below;
+		model__free_segments(&segments);
 	}
 	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE))
 		rate += g->others.per_step;
@@ -364,7 +368,7 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 		struct growth_line line;
 		struct growth_name holder;
 		char texts[];
-	} * k;
+	} * copy;
 	const struct growth_line *other = s->inside ? s->growth.inside.line : s->little;
 	struct growth_line line = { .nnames = 0 };
 	struct growth_name holder = { NULL };
@@ -387,7 +391,7 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 						      &line.row.thread,
 						      &input.file,
 						      &input.func };
-	size_t size = sizeof(*k);
+	size_t size = sizeof(*copy);
 	char *to;
 
 	if (other) {
@@ -400,10 +404,10 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 		holder = *s->holder;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
 		size += *texts[i] ? strlen(*texts[i]) + 1 : 0;
-	k = malloc(size);
-	if (!k)
+	copy = malloc(size);
+	if (!copy)
 		return NULL;
-	to = k->texts;
+	to = copy->texts;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++)
 		if (*texts[i]) {
 			const char *text = *texts[i];
@@ -411,20 +415,20 @@ struct growth_summary *growth_summary__copy(const struct growth_summary *s)
 			*texts[i] = to;
 			to = stpcpy(to, text) + 1;
 		}
-	k->s = *s;
-	k->line = line;
-	k->holder = holder;
-	k->s.cwd = cwd;
-	k->s.line = s->line ? &k->line : NULL;
-	k->s.holder = s->holder ? &k->holder : NULL;
-	k->s.growth = (struct growth){ .clock = s->growth.clock,
-				       .after_steps = s->growth.after_steps };
-	k->s.growth.peaks.input = input;
-	k->s.growth.peaks.line = k->s.part == GROWTH_OF_PEAKS ? k->s.line : NULL;
-	k->s.growth.inside = s->growth.inside;
-	k->s.growth.inside.line = &k->line;
-	k->s.little = s->little ? &k->line : NULL;
-	return &k->s;
+	copy->s = *s;
+	copy->line = line;
+	copy->holder = holder;
+	copy->s.cwd = cwd;
+	copy->s.line = s->line ? &copy->line : NULL;
+	copy->s.holder = s->holder ? &copy->holder : NULL;
+	copy->s.growth = (struct growth){ .clock = s->growth.clock,
+					  .after_steps = s->growth.after_steps };
+	copy->s.growth.peaks.input = input;
+	copy->s.growth.peaks.line = copy->s.part == GROWTH_OF_PEAKS ? copy->s.line : NULL;
+	copy->s.growth.inside = s->growth.inside;
+	copy->s.growth.inside.line = &copy->line;
+	copy->s.little = s->little ? &copy->line : NULL;
+	return &copy->s;
 }
 
 bool growth_summary__is_known(const struct growth_summary *s)
@@ -442,11 +446,12 @@ const struct growth_line *growth_summary__line(const struct growth_summary *s, c
 	if (s->verdict != GROWTH_VERDICT_GROWS || r->before_attach || !r->file)
 		return NULL;
 	for (size_t i = 0; i < s->growth.n; i++) {
-		const struct growth_line *l = &s->growth.lines[i];
+		const struct growth_line *line = &s->growth.lines[i];
 
-		if (l->row.file && l->row.line == r->line && !strcmp(l->row.file, r->file) &&
-		    !strcmp(l->row.func, r->func) && is_mentioned(s, &l->trend))
-			return l;
+		if (line->row.file && line->row.line == r->line &&
+		    !strcmp(line->row.file, r->file) && !strcmp(line->row.func, r->func) &&
+		    is_mentioned(s, &line->trend))
+			return line;
 	}
 	return NULL;
 }
@@ -489,10 +494,10 @@ const char *growth_summary__steps_key(enum growth_clock c)
 char *growth_summary__signed(char *buf, size_t size, double bytes)
 {
 	double limit = (double)(UINT64_MAX / 2); /* fits into a uint64_t after rounding */
-	char b[24];
+	char text[24];
 
-	text__bytes(b, sizeof(b), (uint64_t)(fmin(fabs(bytes), limit) + 0.5));
-	snprintf(buf, size, "%c%s", bytes < 0 ? '-' : '+', b);
+	text__bytes(text, sizeof(text), (uint64_t)(fmin(fabs(bytes), limit) + 0.5));
+	snprintf(buf, size, "%c%s", bytes < 0 ? '-' : '+', text);
 	return buf;
 }
 
@@ -618,26 +623,26 @@ static char *full_words(const struct growth_summary *s, char *buf, size_t size)
 }
 
 /* Writes ", held by history[*]", or ", it is NAME" if the name is not a holder's. */
-static void say_holder(const struct growth_line *l, const struct growth_name *n, char *buf,
+static void say_holder(const struct growth_line *line, const struct growth_name *holder, char *buf,
 		       size_t size)
 {
-	size_t at = 0, len = growth_summary__models(n, &at);
-	const char *text = n->text;
+	size_t at = 0, len = growth_summary__models(holder, &at);
+	const char *text = holder->text;
 	char name[512], count[32];
 
-	text__count(count, sizeof(count), n->same);
+	text__count(count, sizeof(count), holder->same);
 	if (len) {
 		text__clean(name, sizeof(name), text + at, len);
 		snprintf(buf, size, ", held by %s (%s model%s)", name, count,
-			 n->same == 1 ? "" : "s");
+			 holder->same == 1 ? "" : "s");
 		return;
 	}
-	if (growth_summary__in_models(l, n)) {
+	if (growth_summary__in_models(line, holder)) {
 		text__clean(name, sizeof(name), text, strlen(text));
 		snprintf(buf, size, ", it is %s of %s models", name, count);
 		return;
 	}
-	if (growth_summary__of_graph(n)) {
+	if (growth_summary__of_graph(holder)) {
 		snprintf(buf, size, ", held by %s",
 			 growth_summary__graph_words(text, true, name, sizeof(name)));
 		return;
@@ -647,7 +652,8 @@ static void say_holder(const struct growth_line *l, const struct growth_name *n,
 	else if (!strncmp(text, "local ", 6))
 		text += 6;
 	text__clean(name, sizeof(name), text, strlen(text));
-	snprintf(buf, size, "%s%s", growth_summary__is_holder(n) ? ", held by " : ", it is ", name);
+	snprintf(buf, size, "%s%s", growth_summary__is_holder(holder) ? ", held by " : ", it is ",
+		 name);
 }
 
 /* Writes " in 60 calls of the model since step 12". */
@@ -901,6 +907,7 @@ static const char *const parts[] = {
 	[GROWTH_OF_PEAKS] = "peaks", [GROWTH_OF_CALLS] = "calls",
 };
 
+/* Writes the growing line, what holds it, and the sum of all lines. */
 static void put_line(struct json *j, const struct growth_summary *s)
 {
 	const struct row *r = &s->line->row;
@@ -916,6 +923,7 @@ static void put_line(struct json *j, const struct growth_summary *s)
 	json__double(j, clock_words[s->clock].lines_key, s->lines_per_step, 3);
 }
 
+/* Writes when the device is full; null: not known. */
 static void put_full(struct json *j, const struct growth_summary *s)
 {
 	if (!s->full_known) {

@@ -43,7 +43,7 @@ static void copy_pattern(char *dst, const char *src)
 	*dst = '\0';
 }
 
-/* Whether the memory belongs to a module and has a role there. */
+/* True if the memory belongs to a module and has a role there. */
 static bool held__is_of_module(const struct held *x)
 {
 	return x->category && strcmp(x->category, "unknown") != 0 &&
@@ -54,27 +54,27 @@ static bool held__is_of_module(const struct held *x)
  * module's memory is the role alone. Returns the number of bytes written, with '\0'. */
 static size_t put_key(char *buf, const struct held *x, bool by_role)
 {
-	char *p = buf;
+	char *end = buf;
 
-	p = stpcpy(p, text_of(x->category));
-	*p++ = SEP;
+	end = stpcpy(end, text_of(x->category));
+	*end++ = SEP;
 	if (held__is_of_module(x)) {
-		*p++ = 'm';
+		*end++ = 'm';
 		if (!by_role) {
-			p = stpcpy(p, text_of(x->module_root));
-			*p++ = SEP;
-			p = stpcpy(p, text_of(x->module_class));
-			*p++ = SEP;
-			copy_pattern(p, text_of(x->module));
-			p += strlen(p);
+			end = stpcpy(end, text_of(x->module_root));
+			*end++ = SEP;
+			end = stpcpy(end, text_of(x->module_class));
+			*end++ = SEP;
+			copy_pattern(end, text_of(x->module));
+			end += strlen(end);
 		}
 	} else {
-		*p++ = 'n';
-		copy_pattern(p, text_of(x->name));
-		p += strlen(p);
+		*end++ = 'n';
+		copy_pattern(end, text_of(x->name));
+		end += strlen(end);
 	}
-	*p = '\0';
-	return p - buf + 1;
+	*end = '\0';
+	return end - buf + 1;
 }
 
 /* ---- modules whose names differ in more than numbers, such as adapters in a ModuleDict ---- */
@@ -82,73 +82,73 @@ static size_t put_key(char *buf, const struct held *x, bool by_role)
 #define MANY 16	       /* more siblings than this become one holder */
 #define COMPONENTS 24u /* components of a module's name that are compared */
 
-/* The module's name within a key; NULL: it has none. */
+/* Returns the module's name within a key; NULL: it has none. */
 static char *module_of_key(const char *key)
 {
-	const char *p = strchr(key, SEP);
+	const char *part = strchr(key, SEP);
 
-	if (!p || p[1] != 'm')
+	if (!part || part[1] != 'm')
 		return NULL;
-	for (int i = 0; p && i < 2; i++)
-		p = strchr(p + 1, SEP);
-	return p ? (char *)p + 1 : NULL;
+	for (int i = 0; part && i < 2; i++)
+		part = strchr(part + 1, SEP);
+	return part ? (char *)part + 1 : NULL;
 }
 
-/* Sets *ret to the hash of a key without component k of its module, which is equal for siblings.
+/* Sets *ret to the hash of a key without this component of its module, which is equal for siblings.
  * Returns false if the module has no such component. */
-static bool hash_without(struct hash_seed seed, const char *key, const char *module, unsigned k,
-			 uint64_t *ret)
+static bool hash_without(struct hash_seed seed, const char *key, const char *module,
+			 unsigned component, uint64_t *ret)
 {
 	const char *p = module;
 
-	for (unsigned i = 0; i < k; i++) {
+	for (unsigned i = 0; i < component; i++) {
 		p += strcspn(p, ".");
 		if (!*p++)
 			return false;
 	}
-	*ret = hash__u64(seed, hash__bytes(seed, key, p - key) + k) ^
+	*ret = hash__u64(seed, hash__bytes(seed, key, p - key) + component) ^
 	       hash__bytes(seed, p + strcspn(p, "."), strlen(p + strcspn(p, ".")));
 	return true;
 }
 
-/* Replaces component k of a module's name with "*". */
-static void put_star(char *module, unsigned k)
+/* Replaces a component of a module's name with "*". */
+static void put_star(char *module, unsigned component)
 {
-	char *p = module;
+	char *part = module;
 	size_t len;
 
-	for (unsigned i = 0; i < k; i++)
-		p += strcspn(p, ".") + 1;
-	len = strcspn(p, ".");
+	for (unsigned i = 0; i < component; i++)
+		part += strcspn(part, ".") + 1;
+	len = strcspn(part, ".");
 	if (len) {
-		*p = '*';
-		memmove(p + 1, p + len, strlen(p + len) + 1);
+		*part = '*';
+		memmove(part + 1, part + len, strlen(part + len) + 1);
 	}
 }
 
 /* If more than MANY keys differ in one component of the module only, such as the key of a
- * ModuleDict, that component becomes "*". items are in order of their keys. 0 or -ENOMEM. */
+ * ModuleDict, that component becomes "*". items are in order of their keys. Returns 0 or -ENOMEM. */
 static int cover_siblings(struct item *items, size_t n)
 {
 	struct hash_seed seed = hash__seed();
-	struct map64 *count = map64__new(); /* hash_without() -> number of distinct keys */
+	struct map64 *key_counts = map64__new(); /* hash_without() -> number of distinct keys */
 	const char *last = "";
-	uint64_t hash, c;
+	uint64_t hash, keys;
 
-	if (!count)
+	if (!key_counts)
 		return -ENOMEM;
 	for (size_t i = 0; i < n; i++) {
 		const char *module = strcmp(items[i].key, last) ? module_of_key(items[i].key)
 								: NULL;
 
 		last = items[i].key;
-		for (unsigned k = 0; module && k < COMPONENTS; k++) {
-			if (!hash_without(seed, items[i].key, module, k, &hash))
+		for (unsigned component = 0; module && component < COMPONENTS; component++) {
+			if (!hash_without(seed, items[i].key, module, component, &hash))
 				break;
-			c = 0;
-			map64__get(count, hash, &c);
-			if (map64__set(count, hash, c + 1)) {
-				map64__free(count);
+			keys = 0;
+			map64__get(key_counts, hash, &keys);
+			if (map64__set(key_counts, hash, keys + 1)) {
+				map64__free(key_counts);
 				return -ENOMEM;
 			}
 		}
@@ -158,22 +158,22 @@ static int cover_siblings(struct item *items, size_t n)
 		uint64_t most = MANY;
 		unsigned at = COMPONENTS; /* component that differs in most keys; COMPONENTS: none */
 
-		for (unsigned k = 0; module && k < COMPONENTS; k++) {
-			if (!hash_without(seed, items[i].key, module, k, &hash))
+		for (unsigned component = 0; module && component < COMPONENTS; component++) {
+			if (!hash_without(seed, items[i].key, module, component, &hash))
 				break;
-			if (map64__get(count, hash, &c) && c > most) {
-				most = c;
-				at = k;
+			if (map64__get(key_counts, hash, &keys) && keys > most) {
+				most = keys;
+				at = component;
 			}
 		}
 		if (at < COMPONENTS)
 			put_star(module, at);
 	}
-	map64__free(count);
+	map64__free(key_counts);
 	return 0;
 }
 
-/* Maximum number of bytes that put_key() writes. */
+/* Returns the maximum number of bytes that put_key() writes. */
 static size_t key_room(const struct held *x)
 {
 	return strlen(text_of(x->category)) + strlen(text_of(x->name)) +
@@ -184,12 +184,12 @@ static size_t key_room(const struct held *x)
 static int cmp_item(const void *a, const void *b)
 {
 	const struct item *x = a, *y = b;
-	int c = strcmp(x->key, y->key);
+	int order = strcmp(x->key, y->key);
 
-	if (!c)
-		c = strcmp(text_of(x->held->module), text_of(y->held->module));
-	if (c)
-		return c;
+	if (!order)
+		order = strcmp(text_of(x->held->module), text_of(y->held->module));
+	if (order)
+		return order;
 	return x->at < y->at ? -1 : 1;
 }
 
@@ -205,32 +205,34 @@ struct name_parts {
 	uint64_t bytes; /* sum over all tensors with this leaf */
 };
 
+/* Splits a name, as above. The leaf lacks the module's name. */
 static struct name_parts split_name(const struct held *x)
 {
 	const char *name = text_of(x->name);
 	const char *of = strstr(name, " of "), *space;
-	size_t len = strlen(text_of(x->module));
-	struct name_parts p = { .before = "", .leaf = name, .leaf_len = strcspn(name, " ") };
+	size_t module_len = strlen(text_of(x->module));
+	struct name_parts parts = { .before = "", .leaf = name, .leaf_len = strcspn(name, " ") };
 
 	if (of && !strncmp(name, "grad of ", 8)) {
-		p.before = name;
-		p.before_len = 8;
-		p.leaf = name + 8;
-		p.leaf_len = strcspn(p.leaf, " ");
+		parts.before = name;
+		parts.before_len = 8;
+		parts.leaf = name + 8;
+		parts.leaf_len = strcspn(parts.leaf, " ");
 	} else if (of) { /* "AdamW exp_avg of layers.0.weight" */
 		space = memchr(name, ' ', of - name);
-		p.before = name;
-		p.before_len = space ? (size_t)(space - name) + 1 : 0;
-		p.leaf = name + p.before_len;
-		p.leaf_len = of - p.leaf;
-		p.middle = " of ";
-		return p;
+		parts.before = name;
+		parts.before_len = space ? (size_t)(space - name) + 1 : 0;
+		parts.leaf = name + parts.before_len;
+		parts.leaf_len = of - parts.leaf;
+		parts.middle = " of ";
+		return parts;
 	}
-	if (len && p.leaf_len > len && !strncmp(p.leaf, x->module, len) && p.leaf[len] == '.') {
-		p.leaf += len + 1;
-		p.leaf_len -= len + 1;
+	if (module_len && parts.leaf_len > module_len &&
+	    !strncmp(parts.leaf, x->module, module_len) && parts.leaf[module_len] == '.') {
+		parts.leaf += module_len + 1;
+		parts.leaf_len -= module_len + 1;
 	}
-	return p;
+	return parts;
 }
 
 static bool same_leaf(const struct name_parts *a, const struct name_parts *b)
@@ -244,102 +246,102 @@ static int cmp_leaf(const void *a, const void *b)
 {
 	const struct name_parts *x = a, *y = b;
 	size_t len = x->leaf_len < y->leaf_len ? x->leaf_len : y->leaf_len;
-	int c;
+	int order;
 
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	c = memcmp(x->leaf, y->leaf, len);
-	if (c)
-		return c;
+	order = memcmp(x->leaf, y->leaf, len);
+	if (order)
+		return order;
 	return x->leaf_len < y->leaf_len ? -1 : x->leaf_len > y->leaf_len;
 }
 
 /* Writes "blocks.*.mlp.weight, .bias" or "AdamW exp_avg, exp_avg_sq of blocks.*". */
-static void put_module_name(FILE *out, const struct item *v, size_t n, const char *module)
+static void put_module_name(FILE *out, const struct item *items, size_t n, const char *module)
 {
 	struct name_parts leaves[MOST_LEAVES], first = { .before = "" };
-	size_t k = 0;
+	size_t n_leaves = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		struct name_parts p = split_name(v[i].held);
+		struct name_parts parts = split_name(items[i].held);
 		size_t seen = 0;
 
-		if (!p.leaf_len)
+		if (!parts.leaf_len)
 			continue;
-		while (seen < k && !same_leaf(&leaves[seen], &p))
+		while (seen < n_leaves && !same_leaf(&leaves[seen], &parts))
 			seen++;
 		if (seen == MOST_LEAVES)
 			continue;
-		if (seen == k)
-			leaves[k++] = p;
-		leaves[seen].bytes += v[i].held->bytes;
+		if (seen == n_leaves)
+			leaves[n_leaves++] = parts;
+		leaves[seen].bytes += items[i].held->bytes;
 	}
-	qsort(leaves, k, sizeof(*leaves), cmp_leaf);
-	if (k)
+	qsort(leaves, n_leaves, sizeof(*leaves), cmp_leaf);
+	if (n_leaves)
 		first = leaves[0];
 	fprintf(out, "%.*s", (int)first.before_len, first.before);
 	if (!first.middle)
 		fputs(module, out);
-	for (size_t i = 0; i < k && i < LEAVES; i++) {
+	for (size_t i = 0; i < n_leaves && i < LEAVES; i++) {
 		if (i)
 			fputs(", ", out);
 		if (!first.middle && (i || *module))
 			fputc('.', out);
 		fwrite(leaves[i].leaf, 1, leaves[i].leaf_len, out);
 	}
-	if (k > LEAVES)
+	if (n_leaves > LEAVES)
 		fputs(", ...", out);
 	if (first.middle && *module)
 		fprintf(out, "%s%s", first.middle, module);
 }
 
-/* The pattern of the name in the key of memory that belongs to no module. */
+/* Returns the pattern of the name in the key of memory that belongs to no module. */
 static const char *name_of_key(const char *key)
 {
 	return strchr(key, SEP) + strlen("_n");
 }
 
 /* Writes a name for n items of one key, and '\0': the name that they share, or a pattern. */
-static void put_name(FILE *out, const struct item *v, size_t n, const char *module)
+static void put_name(FILE *out, const struct item *items, size_t n, const char *module)
 {
-	const char *name = text_of(v->held->name);
+	const char *name = text_of(items->held->name);
 	bool same = true;
 
 	for (size_t i = 1; i < n && same; i++)
-		same = !strcmp(text_of(v[i].held->name), name);
+		same = !strcmp(text_of(items[i].held->name), name);
 	if (same)
 		fputs(name, out);
-	else if (held__is_of_module(v->held))
-		put_module_name(out, v, n, module);
+	else if (held__is_of_module(items->held))
+		put_module_name(out, items, n, module);
 	else
-		fputs(name_of_key(v->key), out);
+		fputs(name_of_key(items->key), out);
 	fputc('\0', out);
 }
 
 /* Returns a pattern that covers the modules of n items, which the caller frees; NULL: no memory.
  * *modules: number of distinct modules. */
-static char *cover_modules(const struct item *v, size_t n, uint32_t *modules)
+static char *cover_modules(const struct item *items, size_t n, uint32_t *modules)
 {
 	const struct held *last = NULL;
 	size_t len = 0;
 	char *pattern;
 
 	for (size_t i = 0; i < n; i++)
-		len += strlen(text_of(v[i].held->module)) + 2;
+		len += strlen(text_of(items[i].held->module)) + 2;
 	pattern = calloc(1, len + 2);
 	*modules = 0;
 	for (size_t i = 0; pattern && i < n; i++) {
-		const struct held *x = v[i].held;
-		const char *module = text_of(x->module);
+		const struct held *held = items[i].held;
+		const char *module = text_of(held->module);
 
-		if (!*module && !*text_of(x->module_class))
+		if (!*module && !*text_of(held->module_class))
 			continue;
 		if (!last)
 			strcpy(pattern, module);
 		else if (strcmp(module, text_of(last->module)) != 0)
 			pattern__cover(pattern, module);
 		*modules += !last || strcmp(module, text_of(last->module)) != 0;
-		last = x;
+		last = held;
 	}
 	return pattern;
 }
@@ -349,37 +351,38 @@ static bool same_text(const char *a, const char *b)
 	return a && b && !strcmp(a, b);
 }
 
-static void holder__add(struct holder *h, const struct held *x)
+/* Adds an item to its holder. What differs from item to item becomes unknown. */
+static void holder__add(struct holder *h, const struct held *held)
 {
-	h->bytes += x->bytes;
-	h->count += x->count;
-	if (h->size != x->size)
+	h->bytes += held->bytes;
+	h->count += held->count;
+	if (h->size != held->size)
 		h->size = 0;
-	if (!same_text(h->detail, x->detail))
+	if (!same_text(h->detail, held->detail))
 		h->detail = NULL;
-	if (!same_text(h->module_class, x->module_class))
+	if (!same_text(h->module_class, held->module_class))
 		h->module_class = "";
-	if (!same_text(h->module_root, x->module_root))
+	if (!same_text(h->module_root, held->module_root))
 		h->module_root = "";
 }
 
 /* Makes the holder of n items, without name and module, which are written to out. 0 or -ENOMEM. */
-static int make_holder(FILE *out, const struct item *v, size_t n, struct holder *h)
+static int make_holder(FILE *out, const struct item *items, size_t n, struct holder *h)
 {
-	const struct held *x = v->held;
-	char *module = cover_modules(v, n, &h->modules);
+	const struct held *first = items->held;
+	char *module = cover_modules(items, n, &h->modules);
 
 	if (!module)
 		return -ENOMEM;
-	*h = (struct holder){ .category = x->category,
-			      .module_class = text_of(x->module_class),
-			      .module_root = text_of(x->module_root),
-			      .detail = x->detail,
-			      .size = x->size,
+	*h = (struct holder){ .category = first->category,
+			      .module_class = text_of(first->module_class),
+			      .module_root = text_of(first->module_root),
+			      .detail = first->detail,
+			      .size = first->size,
 			      .modules = h->modules };
 	for (size_t i = 0; i < n; i++)
-		holder__add(h, v[i].held);
-	put_name(out, v, n, module);
+		holder__add(h, items[i].held);
+	put_name(out, items, n, module);
 	fputs(module, out);
 	fputc('\0', out);
 	free(module);
@@ -390,15 +393,15 @@ static int cmp_holder(const void *a, const void *b)
 {
 	const struct holder *x = *(const struct holder *const *)a,
 			    *y = *(const struct holder *const *)b;
-	int c;
+	int order;
 
 	if (x->bytes != y->bytes)
 		return x->bytes > y->bytes ? -1 : 1;
-	c = strcmp(text_of(x->category), text_of(y->category));
-	if (!c)
-		c = strcmp(x->name, y->name);
-	if (c)
-		return c;
+	order = strcmp(text_of(x->category), text_of(y->category));
+	if (!order)
+		order = strcmp(x->name, y->name);
+	if (order)
+		return order;
 	return x < y ? -1 : x > y;
 }
 
@@ -437,7 +440,7 @@ static int make_holders(const struct item *items, size_t n, struct holders *h)
 {
 	size_t size;
 	FILE *out = open_memstream(&h->text, &size);
-	const char *p;
+	const char *text;
 	int err = 0;
 
 	if (!out)
@@ -449,34 +452,34 @@ static int make_holders(const struct item *items, size_t n, struct holders *h)
 	}
 	if (fclose(out) || err)
 		return -ENOMEM;
-	p = h->text; /* make_holder() wrote name and module of each, one after another */
+	text = h->text; /* make_holder() wrote name and module of each, one after another */
 	for (size_t i = 0; i < h->n; i++) {
-		h->all[i].name = p;
-		h->all[i].module = p += strlen(p) + 1;
-		p += strlen(p) + 1;
+		h->all[i].name = text;
+		h->all[i].module = text += strlen(text) + 1;
+		text += strlen(text) + 1;
 	}
 	return holders__sort(h, n);
 }
 
-/* holder_of_room: entries to allocate for holder_of, at least n. */
-static int group_held(const struct held *v, size_t n, size_t holder_of_room, bool by_role,
+/* As holders__group(). holder_of_room: entries to allocate for holder_of, at least n. */
+static int group_held(const struct held *held, size_t n, size_t holder_of_room, bool by_role,
 		      struct holders *ret)
 {
 	struct holders h = { .all = calloc(n + 1, sizeof(*h.all)),
 			     .holder_of = calloc(holder_of_room + 1, sizeof(*h.holder_of)) };
 	struct item *items = calloc(n + 1, sizeof(*items));
 	size_t room = 1;
-	char *keys, *p;
+	char *keys, *key;
 	int err = -ENOMEM;
 
 	for (size_t i = 0; i < n; i++)
-		room += key_room(&v[i]);
-	keys = p = malloc(room);
+		room += key_room(&held[i]);
+	keys = key = malloc(room);
 	if (!h.all || !h.holder_of || !items || !keys)
 		goto out;
 	for (size_t i = 0; i < n; i++) {
-		items[i] = (struct item){ .held = &v[i], .key = p, .at = i };
-		p += put_key(p, &v[i], by_role);
+		items[i] = (struct item){ .held = &held[i], .key = key, .at = i };
+		key += put_key(key, &held[i], by_role);
 	}
 	qsort(items, n, sizeof(*items), cmp_item);
 	if (!by_role && n > MANY) {
@@ -523,19 +526,19 @@ static struct held held_of_row(const struct row *r)
 
 int holders__of_rows(const struct row *rows, size_t n, bool by_role, struct holders *ret)
 {
-	struct held *v = calloc(n + 1, sizeof(*v));
-	size_t k = 0;
+	struct held *held = calloc(n + 1, sizeof(*held));
+	size_t n_held = 0;
 	int err = -ENOMEM;
 
-	for (size_t i = 0; v && i < n; i++)
+	for (size_t i = 0; held && i < n; i++)
 		if (rows[i].before_attach)
-			v[k++] = held_of_row(&rows[i]);
-	if (v)
-		err = group_held(v, k, n, by_role, ret);
-	free(v);
-	/* holder_of has the k grouped rows one after another: spread them to the indexes of rows. */
+			held[n_held++] = held_of_row(&rows[i]);
+	if (held)
+		err = group_held(held, n_held, n, by_role, ret);
+	free(held);
+	/* holder_of has the grouped rows one after another: spread them to the indexes of rows. */
 	for (size_t i = n; !err && i-- > 0;)
-		ret->holder_of[i] = rows[i].before_attach ? ret->holder_of[--k] : HOLDERS_NONE;
+		ret->holder_of[i] = rows[i].before_attach ? ret->holder_of[--n_held] : HOLDERS_NONE;
 	return err;
 }
 
@@ -556,36 +559,35 @@ static struct row row_of_holder(const struct holder *h)
 }
 
 /* Replaces the rows of memory from before attach with rows of holders; filtered rows stay. named: n
- * rows of the same memory by name. 0 or -ENOMEM. */
+ * rows of the same memory by name, those that the filter keeps first. Returns 0 or -ENOMEM. */
 static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
 {
+	size_t kept = 0, n_rows;
 	uint64_t sum = 0;
 	struct row *rows;
-	size_t k;
 
-	for (k = 0; k < n && !named[k].filtered; k++)
-		;
-	if (holders__of_rows(named, k, true, &r->holders))
+	while (kept < n && !named[kept].filtered)
+		kept++;
+	if (holders__of_rows(named, kept, true, &r->holders))
 		return -ENOMEM;
 	rows = calloc(r->n + r->holders.n + 1, sizeof(*rows));
 	if (!rows)
 		return -ENOMEM;
-	for (size_t i = 0; i < r->holders.n; i++)
-		rows[i] = row_of_holder(&r->holders.all[i]);
-	for (size_t i = 0; i < k; i++)
+	for (n_rows = 0; n_rows < r->holders.n; n_rows++)
+		rows[n_rows] = row_of_holder(&r->holders.all[n_rows]);
+	for (size_t i = 0; i < kept; i++)
 		if (named[i].before_attach) {
 			rows[r->holders.holder_of[i]].anonymous += named[i].anonymous;
 			rows[r->holders.holder_of[i]].history = named[i].history;
 		}
-	k = r->holders.n;
 	for (size_t i = 0; i < r->n; i++)
 		if (!r->all[i].before_attach || r->all[i].filtered)
-			rows[k++] = r->all[i];
+			rows[n_rows++] = r->all[i];
 	r->all = rows; /* of_model stays: it owns patterns of modules */
-	r->n = k;
-	if (k)
-		qsort(rows, k, sizeof(*rows), row__compare);
-	for (size_t i = 0; i < k; i++)
+	r->n = n_rows;
+	if (n_rows)
+		qsort(rows, n_rows, sizeof(*rows), row__compare);
+	for (size_t i = 0; i < n_rows; i++)
 		rows[i].cumulative = sum += rows[i].bytes;
 	return 0;
 }

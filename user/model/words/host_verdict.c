@@ -61,17 +61,18 @@ static const char *const sure_names[] = {
 
 /* ---- figures ---- */
 
-/* Bytes that an allocator has free; 0: none, or not known. */
+/* Returns the bytes that an allocator has free; 0: none, or not known. */
 static uint64_t free_in(const struct host_sheet *s, enum host_keeper k)
 {
-	const struct host_figure *f = &s->part[keepers[k].part];
-	uint64_t rss = s->part[HOST_TOTAL].bytes, all = f->bytes < rss ? f->bytes : rss;
+	const struct host_figure *figure = &s->part[keepers[k].part];
+	uint64_t rss = s->part[HOST_TOTAL].bytes, all = figure->bytes < rss ? figure->bytes : rss;
 
-	if (!f->known || !f->has_second)
+	if (!figure->known || !figure->has_second)
 		return 0;
-	return f->second < all ? f->second : all;
+	return figure->second < all ? figure->second : all;
 }
 
+/* Returns the resident bytes that no allocator has free. */
 static uint64_t in_use(const struct host_sheet *s)
 {
 	uint64_t rss = s->part[HOST_TOTAL].bytes, all_free = 0;
@@ -81,7 +82,7 @@ static uint64_t in_use(const struct host_sheet *s)
 	return rss > all_free ? rss - all_free : 0;
 }
 
-/* Whether two readings know the free memory of the same allocators. */
+/* True if two readings know the free memory of the same allocators. */
 static bool tells_the_same(const struct host_sheet *a, const struct host_sheet *b)
 {
 	for (enum host_keeper k = 0; k < HOST_KEEPER_NR; k++)
@@ -101,6 +102,7 @@ static unsigned other_malloc(const struct host_sheet *s)
 	return HOST_TOTAL;
 }
 
+/* True for at least this percentage of RSS, and not 0. */
 static bool is_worth(uint64_t bytes, uint64_t rss, unsigned percent)
 {
 	return bytes && bytes >= rss / 100 * percent;
@@ -120,7 +122,7 @@ static enum host_keeper main_keeper(const struct host_sheet *s)
 	return most;
 }
 
-/* Bytes whose use no table tells. */
+/* Returns the bytes whose use no table tells. */
 static uint64_t not_told(const struct host_sheet *s)
 {
 	uint64_t bytes = s->part[HOST_UNKNOWN].bytes;
@@ -131,7 +133,7 @@ static uint64_t not_told(const struct host_sheet *s)
 	return bytes;
 }
 
-/* Returns the part with the most memory in use. */
+/* Returns the part with the most memory in use, and *bytes, that memory. */
 static unsigned largest_part(const struct host_sheet *s, uint64_t *bytes)
 {
 	unsigned largest = HOST_UNKNOWN;
@@ -151,8 +153,8 @@ static unsigned largest_part(const struct host_sheet *s, uint64_t *bytes)
 	return largest;
 }
 
-/* Whether malloc's free memory is mostly that of whole pages, which it could return, and not that
- * of holes between blocks in use. */
+/* Returns HOST_VERDICT_KEPT if malloc's free memory is mostly that of whole pages, which it could
+ * return; HOST_VERDICT_FRAGMENTED if it is that of holes between blocks in use. */
 static enum host_verdict_kind kind_of_malloc(const struct host_sheet *s)
 {
 	uint64_t pages = s->part[HOST_MALLOC_TRIM].bytes;
@@ -168,6 +170,7 @@ static enum host_verdict_kind kind_of_malloc(const struct host_sheet *s)
 							   : HOST_VERDICT_FRAGMENTED;
 }
 
+/* Returns the kind of verdict on the free memory of a keeper; HOST_KEEPER_NR: on memory in use. */
 static enum host_verdict_kind kind_of(const struct host_sheet *s, enum host_keeper k)
 {
 	switch (k) {
@@ -279,6 +282,8 @@ static void say_use(const struct host_sheet *s, struct host_verdict *v)
 		say(v, "%s: %s resident, %s in use", kinds[v->kind].answer, resident, used);
 }
 
+/* Writes the sentence: memory in use, free memory by allocator, and growth. h NULL: one reading
+ * only. */
 static void say_all(const struct host_sheet *s, const struct host_history *h,
 		    struct host_verdict *v)
 {
@@ -313,6 +318,7 @@ static void add(struct host_verdict *v, const char *name, const char *text, bool
 	v->remedies[v->n++] = (struct host_remedy){ name, text, returns, known, exact };
 }
 
+/* Adds what to do about free memory inside malloc. */
 static void add_of_malloc(const struct host_sheet *s, struct host_verdict *v)
 {
 	const struct host_figure *part = s->part;
@@ -406,6 +412,7 @@ static void add_remedies(const struct host_sheet *s, enum host_keeper k, bool ha
 
 /* ---- the verdict ---- */
 
+/* Makes the verdict on the free memory of a keeper; HOST_KEEPER_NR: on memory in use. */
 static void judge(const struct host_sheet *s, enum host_keeper k, const struct host_history *h,
 		  struct host_verdict *ret)
 {
@@ -437,19 +444,19 @@ int host_verdict__of_model(const struct model *m, const struct facts *f, uint64_
 				  .last = &readings->last.sheet,
 				  .time = readings->last.time - readings->first.time };
 	int device = model__find_device(m, "host"), err = -EINVAL;
-	struct growth_summary g;
+	struct growth_summary growth;
 
 	h.has_lines = device >= 0;
 	if (h.has_lines)
 		err = growth_summary__of(m, f, (size_t)device,
-					 duration ?: words__fact_number(f, "duration_ns"), &g);
+					 duration ?: words__fact_number(f, "duration_ns"), &growth);
 	if (err) {
 		host_verdict__judge(&readings->at_moment.sheet, &h, ret);
 		return err == -EINVAL ? 0 : err; /* -EINVAL: growth is not watched */
 	}
-	h.growth = &g;
+	h.growth = &growth;
 	host_verdict__judge(&readings->at_moment.sheet, &h, ret);
-	growth_summary__free(&g);
+	growth_summary__free(&growth);
 	return 0;
 }
 

@@ -73,37 +73,37 @@ static int by_size(const void *a, const void *b)
 
 /* Lists the parts that add up to RSS and are not empty, largest first and HOST_UNKNOWN last.
  * Returns their number. */
-static size_t sort_parts(const struct host_sheet *s, struct item *v)
+static size_t sort_parts(const struct host_sheet *s, struct item *items)
 {
 	size_t n = 0;
 
 	for (uint8_t i = 1; i < HOST_UNKNOWN; i++)
 		if (s->part[i].bytes)
-			v[n++] = (struct item){ i, s->part[i].bytes };
-	qsort(v, n, sizeof(*v), by_size);
+			items[n++] = (struct item){ i, s->part[i].bytes };
+	qsort(items, n, sizeof(*items), by_size);
 	if (s->part[HOST_UNKNOWN].bytes)
-		v[n++] = (struct item){ HOST_UNKNOWN, s->part[HOST_UNKNOWN].bytes };
+		items[n++] = (struct item){ HOST_UNKNOWN, s->part[HOST_UNKNOWN].bytes };
 	return n;
 }
 
 char *host_words__line(char *buf, size_t size, const struct host_sheet *s, size_t columns)
 {
-	struct item v[HOST_PARTS_END];
-	size_t n = sort_parts(s, v), at = 0;
+	struct item items[HOST_PARTS_END];
+	size_t n_items = sort_parts(s, items), len = 0;
 	uint64_t other = 0;
 	char bytes[24];
 
 	*buf = '\0';
-	for (size_t i = 0; i < n && at < size; i++) {
-		if (v[i].bytes < s->part[HOST_TOTAL].bytes / 100)
-			other += v[i].bytes;
+	for (size_t i = 0; i < n_items && len < size; i++) {
+		if (items[i].bytes < s->part[HOST_TOTAL].bytes / 100)
+			other += items[i].bytes;
 		else
-			at += snprintf(buf + at, size - at, "%s%s %s", at ? ", " : "",
-				       parts[v[i].part].name,
-				       text__bytes(bytes, sizeof(bytes), v[i].bytes));
+			len += snprintf(buf + len, size - len, "%s%s %s", len ? ", " : "",
+					parts[items[i].part].name,
+					text__bytes(bytes, sizeof(bytes), items[i].bytes));
 	}
-	if (other && at < size)
-		snprintf(buf + at, size - at, "%sother %s", at ? ", " : "",
+	if (other && len < size)
+		snprintf(buf + len, size - len, "%sother %s", len ? ", " : "",
 			 text__bytes(bytes, sizeof(bytes), other));
 	while (strlen(buf) > columns) {
 		char *last = strrchr(buf, ',');
@@ -115,27 +115,30 @@ char *host_words__line(char *buf, size_t size, const struct host_sheet *s, size_
 
 enum { COL_SIZE, COL_PERCENT, COL_PART, COL_SECOND, COL_NR };
 
-static void put_cells(struct grid *g, const struct host_sheet *s, unsigned part)
+/* Adds a part's row. */
+static void put_cells(struct grid *grid, const struct host_sheet *s, unsigned part)
 {
-	const struct host_figure *f = &s->part[part];
+	const struct host_figure *figure = &s->part[part];
 	char text[64], bytes[24];
 
-	grid__row(g);
-	grid__put(g, COL_SIZE, text__bytes(bytes, sizeof(bytes), f->bytes), NULL);
-	grid__put(g, COL_PERCENT, text__percent(text, f->bytes, s->part[HOST_TOTAL].bytes), NULL);
-	grid__put(g, COL_PART, parts[part].name, NULL);
+	grid__row(grid);
+	grid__put(grid, COL_SIZE, text__bytes(bytes, sizeof(bytes), figure->bytes), NULL);
+	grid__put(grid, COL_PERCENT, text__percent(text, figure->bytes, s->part[HOST_TOTAL].bytes),
+		  NULL);
+	grid__put(grid, COL_PART, parts[part].name, NULL);
 	if (!parts[part].second)
 		return;
-	if (!f->has_second)
+	if (!figure->has_second)
 		snprintf(text, sizeof(text), "unknown %s", parts[part].second);
-	else if (!f->second)
+	else if (!figure->second)
 		return;
 	else
-		snprintf(text, sizeof(text), "%s %s", text__bytes(bytes, sizeof(bytes), f->second),
-			 parts[part].second);
-	grid__put(g, COL_SECOND, text, NULL);
+		snprintf(text, sizeof(text), "%s %s",
+			 text__bytes(bytes, sizeof(bytes), figure->second), parts[part].second);
+	grid__put(grid, COL_SECOND, text, NULL);
 }
 
+/* Prints a table of the parts that add up to RSS. Returns 0 or -ENOMEM. */
 static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
 {
 	static const struct column cols[COL_NR] = {
@@ -144,28 +147,28 @@ static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
 		[COL_PART] = { .title = "Part" },
 		[COL_SECOND] = { .title = "Of it", .goes = 2 },
 	};
-	struct item v[HOST_PARTS_END];
-	size_t n = sort_parts(s, v), room;
-	struct grid *g = grid__new(cols, COL_NR);
+	struct item items[HOST_PARTS_END];
+	size_t n_items = sort_parts(s, items), room;
+	struct grid *grid = grid__new(cols, COL_NR);
 	int err;
 
-	if (!g)
+	if (!grid)
 		return -ENOMEM;
-	for (size_t i = 0; i < n; i++)
-		put_cells(g, s, v[i].part);
-	err = grid__error(g);
+	for (size_t i = 0; i < n_items; i++)
+		put_cells(grid, s, items[i].part);
+	err = grid__error(grid);
 	if (err)
 		goto out;
-	grid__last_goes(g, 1);
-	room = grid__fit(g, columns, 40, COL_NR);
-	grid__print_titles(g, out, text__colour(out), "Contains");
-	for (size_t i = 0; i < n; i++) {
-		const char *meaning = parts[v[i].part].meaning;
+	grid__last_goes(grid, 1);
+	room = grid__fit(grid, columns, 40, COL_NR);
+	grid__print_titles(grid, out, text__colour(out), "Contains");
+	for (size_t i = 0; i < n_items; i++) {
+		const char *meaning = parts[items[i].part].meaning;
 
-		grid__print(g, out, i, text__width(meaning) > room ? "" : meaning);
+		grid__print(grid, out, i, text__width(meaning) > room ? "" : meaning);
 	}
 out:
-	grid__free(g);
+	grid__free(grid);
 	return err;
 }
 
@@ -174,14 +177,14 @@ out:
 static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
 {
 	char text[256], bytes[24];
-	size_t at = 0;
+	size_t len = 0;
 
 	for (unsigned i = HOST_PARTS_END; i < HOST_GROUP; i++)
 		if (s->part[i].known && s->part[i].bytes)
-			at += snprintf(text + at, sizeof(text) - at, "%s%s %s", at ? ", " : "",
-				       parts[i].name,
-				       text__bytes(bytes, sizeof(bytes), s->part[i].bytes));
-	if (at)
+			len += snprintf(text + len, sizeof(text) - len, "%s%s %s", len ? ", " : "",
+					parts[i].name,
+					text__bytes(bytes, sizeof(bytes), s->part[i].bytes));
+	if (len)
 		text__paragraph(out, columns, "", "  ", "%s", text);
 	if (!s->part[HOST_USS].known && s->part[HOST_TOTAL].bytes >= LARGE)
 		text__paragraph(out, columns, "", "  ",
@@ -190,12 +193,12 @@ static void print_others(FILE *out, const struct host_sheet *s, size_t columns)
 	if (!s->part[HOST_GROUP].known)
 		return;
 	text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP].bytes);
-	at = snprintf(text, sizeof(text), "control group %s", bytes);
+	len = snprintf(text, sizeof(text), "control group %s", bytes);
 	if (s->part[HOST_GROUP].has_second)
-		at += snprintf(text + at, sizeof(text) - at, " of %s",
-			       text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP].second));
+		len += snprintf(text + len, sizeof(text) - len, " of %s",
+				text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP].second));
 	if (s->part[HOST_GROUP_KERNEL].known)
-		snprintf(text + at, sizeof(text) - at, ", of it kernel memory %s",
+		snprintf(text + len, sizeof(text) - len, ", of it kernel memory %s",
 			 text__bytes(bytes, sizeof(bytes), s->part[HOST_GROUP_KERNEL].bytes));
 	text__paragraph(out, columns, "", "  ", "%s", text);
 }
@@ -205,17 +208,17 @@ static void print_pinned(FILE *out, const struct host_sheet *s, size_t columns)
 {
 	char text[256] = "", bytes[24];
 	uint64_t all = 0;
-	size_t at = 0;
+	size_t len = 0;
 
 	for (unsigned i = HOST_PINNED_REQUESTED; i <= HOST_PINNED_OTHER; i++) {
 		const struct host_figure *f = &s->part[i];
 
 		if (f->known && f->bytes)
-			at += snprintf(text + at, sizeof(text) - at, "%s%s %s", at ? " + " : "",
-				       text__bytes(bytes, sizeof(bytes), f->bytes), parts[i].name);
+			len += snprintf(text + len, sizeof(text) - len, "%s%s %s", len ? " + " : "",
+					text__bytes(bytes, sizeof(bytes), f->bytes), parts[i].name);
 		all += f->known ? f->bytes : 0;
 	}
-	if (at && s->part[HOST_PINNED_REQUESTED].known)
+	if (len && s->part[HOST_PINNED_REQUESTED].known)
 		text__paragraph(out, columns, "", "  ", "pinned blocks of PyTorch: %s = %s",
 				text__bytes(bytes, sizeof(bytes), all), text);
 }
@@ -224,13 +227,13 @@ static void print_pinned(FILE *out, const struct host_sheet *s, size_t columns)
 static void print_unread(FILE *out, const struct host_sheet *s, size_t columns)
 {
 	char text[256] = "";
-	size_t at = 0;
+	size_t len = 0;
 
 	for (unsigned i = 1; i < HOST_UNKNOWN; i++)
 		if (!s->part[i].known)
-			at += snprintf(text + at, sizeof(text) - at, "%s%s", at ? ", " : "",
-				       parts[i].name);
-	if (at)
+			len += snprintf(text + len, sizeof(text) - len, "%s%s", len ? ", " : "",
+					parts[i].name);
+	if (len)
 		text__paragraph(out, columns, "", "  ",
 				"not read: %s (their memory is in the other parts)", text);
 }
@@ -252,17 +255,17 @@ void host_words__json(struct json *j, const struct host_sheet *s)
 {
 	json__open_object(j, "parts");
 	for (unsigned i = 1; i < HOST_PART_NR; i++) {
-		const struct host_figure *f = &s->part[i];
+		const struct host_figure *figure = &s->part[i];
 
-		if (!parts[i].name || (!host_part__adds_up(i) && !f->known))
+		if (!parts[i].name || (!host_part__adds_up(i) && !figure->known))
 			continue;
 		json__open_object(j, host_part__name(i));
 		json__string(j, "label", parts[i].name);
 		json__bool(j, "of_rss", host_part__adds_up(i));
-		json__uint(j, "bytes", f->bytes);
-		json__bool(j, "known", f->known);
+		json__uint(j, "bytes", figure->bytes);
+		json__bool(j, "known", figure->known);
 		if (parts[i].second) {
-			json__uint_or_null(j, "second", f->has_second, f->second);
+			json__uint_or_null(j, "second", figure->has_second, figure->second);
 			json__string(j, "second_label", parts[i].second);
 		}
 		json__close_object(j);

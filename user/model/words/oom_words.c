@@ -23,16 +23,16 @@ static int by_bytes(const void *a, const void *b)
 
 /* Keeps a tensor, in place of one that is the same: the outer variable is nearer to the line that
  * the reader knows. */
-static void keep(struct oom_tensors *t, const struct oom_tensor *x)
+static void keep(struct oom_tensors *t, const struct oom_tensor *tensor)
 {
 	for (size_t i = 0; i < t->n; i++) {
-		if (t->v[i].impl != x->impl)
+		if (t->v[i].impl != tensor->impl)
 			continue;
-		if (x->depth > t->v[i].depth)
-			t->v[i] = *x;
+		if (tensor->depth > t->v[i].depth)
+			t->v[i] = *tensor;
 		return;
 	}
-	t->v[t->n++] = *x;
+	t->v[t->n++] = *tensor;
 }
 
 int words__oom_tensors(const struct model *m, const struct facts *f, const struct model_oom *o,
@@ -43,11 +43,13 @@ int words__oom_tensors(const struct model *m, const struct facts *f, const struc
 
 	ret->n = 0;
 	for (size_t i = 0; i < n; i++) {
-		const struct oom_tensor x = ret->v[i];
-		const struct row_frame place = { .file = x.file, .func = x.func, .line = x.line };
+		const struct oom_tensor tensor = ret->v[i];
+		const struct row_frame place = { .file = tensor.file,
+						 .func = tensor.func,
+						 .line = tensor.line };
 
 		if (model__stack_leads(m, o->stack, which_line, &place))
-			keep(ret, &x);
+			keep(ret, &tensor);
 	}
 	qsort(ret->v, ret->n, sizeof(ret->v[0]), by_bytes);
 	return err;
@@ -130,7 +132,7 @@ bool words__neighbours_of(const struct model *m, const struct facts *f, size_t d
 const char *words__oom_inside(char buf[REPORT_TEXT], const struct model *m, const struct facts *f,
 			      const struct model_oom *o)
 {
-	static const char in[] = " in ";
+	static const char preposition[] = " in ";
 	struct row_frame line, inner;
 	struct row row = { .module = "", .module_class = "", .source = "frame" };
 
@@ -142,7 +144,7 @@ const char *words__oom_inside(char buf[REPORT_TEXT], const struct model *m, cons
 	row.file = inner.file;
 	row.func = inner.func;
 	row.line = inner.line;
-	memcpy(buf, in, sizeof(in));
-	words__location(buf + sizeof(in) - 1, &row, facts__get(f, "cwd"), PLACE_COLUMNS);
+	memcpy(buf, preposition, sizeof(preposition));
+	words__location(buf + sizeof(preposition) - 1, &row, facts__get(f, "cwd"), PLACE_COLUMNS);
 	return buf;
 }

@@ -56,27 +56,27 @@ enum row_field row_field__of(const char *name)
 struct row_value row_field__get(enum row_field f, const struct row *r, unsigned properties)
 {
 	const void *at = (const char *)r + fields[f].at;
-	struct row_value v = { .applies = !fields[f].of || (properties & fields[f].of),
-			       .optional = fields[f].optional };
+	struct row_value value = { .applies = !fields[f].of || (properties & fields[f].of),
+				   .optional = fields[f].optional };
 
 	switch (fields[f].type) {
 	case U64:
-		v.number = *(const uint64_t *)at;
+		value.number = *(const uint64_t *)at;
 		break;
 	case U32:
-		v.number = *(const uint32_t *)at;
+		value.number = *(const uint32_t *)at;
 		break;
 	case TEXT:
-		v.text = *(const char *const *)at;
+		value.text = *(const char *const *)at;
 		break;
 	case PHASE:
-		v.text = r->before_attach ? NULL : phase__name(r->phase);
+		value.text = r->before_attach ? NULL : phase__name(r->phase);
 		break;
 	}
 	/* Lines count from 1. 0 of another number is a value, unless the field is optional. */
 	if (fields[f].type == U64 || fields[f].type == U32)
-		v.known = v.number || (!v.optional && f != ROW_LINE);
+		value.known = value.number || (!value.optional && f != ROW_LINE);
 	else
-		v.known = v.text;
-	return v;
+		value.known = value.text;
+	return value;
 }

@@ -31,7 +31,7 @@ static size_t char_width(char **p, char one[8])
 char *words__cut(char *s, size_t columns)
 {
 	size_t keep = columns > 3 ? columns - 3 : 0, width = 0;
-	char *p = s, *end = s, one[8]; /* p: end of the characters that are kept */
+	char *kept_end = s, *end = s, one[8];
 
 	if (text__width(s) <= columns)
 		return s;
@@ -39,11 +39,11 @@ char *words__cut(char *s, size_t columns)
 		width += char_width(&end, one);
 		if (width > keep)
 			break;
-		p = end;
+		kept_end = end;
 	}
 	/* The replaced text is at least as wide as "...", and the result fits the buffer. */
-	memcpy(p, ELLIPSIS, columns < 3 ? columns : 3);
-	p[columns < 3 ? columns : 3] = '\0';
+	memcpy(kept_end, ELLIPSIS, columns < 3 ? columns : 3);
+	kept_end[columns < 3 ? columns : 3] = '\0';
 	return s;
 }
 
@@ -61,24 +61,24 @@ char *words__cut_front(char *s, size_t columns)
 	return s;
 }
 
-/* Keeps a third of the columns at the front, and as much of the end as fits. */
+/* Cuts the middle: keeps a third of the columns at the front, and as much of the end as fits. */
 char *words__cut_middle(char *s, size_t columns)
 {
-	size_t width = 0, w;
+	size_t width = 0, next_width;
 	char *p = s, *next = s, one[8];
 
 	if (text__width(s) <= columns || columns < 12)
 		return words__cut(s, columns);
-	while (w = char_width(&next, one), width + w <= columns / 3) {
-		width += w;
+	while (next_width = char_width(&next, one), width + next_width <= columns / 3) {
+		width += next_width;
 		p = next;
 	}
 	words__cut_front(p, columns - width);
 	return s;
 }
 
-/* The path without the target's folder or that of installed packages; the whole path if it is in
- * neither. */
+/* Returns the path without the target's folder or that of installed packages; the whole path if it
+ * is in neither. */
 static const char *path_start(const char *path, const char *cwd)
 {
 	static const char *const dirs[] = { "/site-packages/", "/dist-packages/" };
@@ -95,7 +95,7 @@ static const char *path_start(const char *path, const char *cwd)
 	return path;
 }
 
-/* The last n parts of a path. */
+/* Returns the last n parts of a path. */
 static const char *path_tail(const char *path, unsigned n)
 {
 	const char *p = path + strlen(path);
@@ -547,27 +547,29 @@ struct oom_sum {
 	const struct model_oom_pool *fits; /* the largest piece, if it is large enough */
 };
 
+/* Sums up the pools; those for small blocks only if the request is small. */
 static struct oom_sum sum_pools(const struct model_oom *o)
 {
-	struct oom_sum s = { .free = 0 };
+	struct oom_sum sum = { .free = 0 };
 
 	for (size_t i = 0; i < o->npools; i++) {
 		const struct model_oom_pool *p = &o->pools[i];
 
 		if (p->small && o->size > SMALL_MOST)
 			continue;
-		if (p->largest_gap >= o->size && (!s.fits || p->largest_gap > s.fits->largest_gap))
-			s.fits = p;
-		s.pending += p->pending;
+		if (p->largest_gap >= o->size &&
+		    (!sum.fits || p->largest_gap > sum.fits->largest_gap))
+			sum.fits = p;
+		sum.pending += p->pending;
 		if (p->private >= 0) {
-			s.private += p->free;
+			sum.private += p->free;
 			continue;
 		}
-		s.free += p->free;
-		s.gaps += p->gaps;
-		s.largest = p->largest_gap > s.largest ? p->largest_gap : s.largest;
+		sum.free += p->free;
+		sum.gaps += p->gaps;
+		sum.largest = p->largest_gap > sum.largest ? p->largest_gap : sum.largest;
 	}
-	return s;
+	return sum;
 }
 
 const struct model_oom_pool *words__oom_fits(const struct model_oom *o)
@@ -579,38 +581,38 @@ const struct model_oom_pool *words__oom_fits(const struct model_oom *o)
 
 const char *words__oom_why(char buf[WORDS_OOM], const struct model_oom *o)
 {
-	struct oom_sum s = sum_pools(o);
-	char a[24], b[24], n[48], pool[WORDS_OOM];
+	struct oom_sum sum = sum_pools(o);
+	char bytes[24], largest[24], count[48], pool[WORDS_OOM];
 	int len;
 
 	*buf = '\0';
 	if (!o->npools)
 		return buf;
-	if (s.fits)
+	if (sum.fits)
 		len = snprintf(buf, WORDS_OOM, "%s are free in one piece, but only for the %.80s",
-			       text__bytes(a, sizeof(a), s.fits->largest_gap),
-			       words__oom_pool(pool, s.fits));
-	else if (s.free >= o->size)
+			       text__bytes(bytes, sizeof(bytes), sum.fits->largest_gap),
+			       words__oom_pool(pool, sum.fits));
+	else if (sum.free >= o->size)
 		len = snprintf(buf, WORDS_OOM, "%s are free, but in %s: the largest has %s",
-			       text__bytes(a, sizeof(a), s.free),
-			       text__counted(n, sizeof(n), s.gaps, "piece"),
-			       text__bytes(b, sizeof(b), s.largest));
+			       text__bytes(bytes, sizeof(bytes), sum.free),
+			       text__counted(count, sizeof(count), sum.gaps, "piece"),
+			       text__bytes(largest, sizeof(largest), sum.largest));
 	else
 		len = snprintf(buf, WORDS_OOM, "only %s are free",
-			       text__bytes(a, sizeof(a), s.free));
-	if (s.private && !s.fits)
+			       text__bytes(bytes, sizeof(bytes), sum.free));
+	if (sum.private && !sum.fits)
 		len += snprintf(buf + len, WORDS_OOM - (size_t)len, ", %s more in private pools",
-				text__bytes(a, sizeof(a), s.private));
-	if (s.pending)
+				text__bytes(bytes, sizeof(bytes), sum.private));
+	if (sum.pending)
 		snprintf(buf + len, WORDS_OOM - (size_t)len,
 			 "; the program has freed %s that a stream still uses",
-			 text__bytes(a, sizeof(a), s.pending));
+			 text__bytes(bytes, sizeof(bytes), sum.pending));
 	return buf;
 }
 
 struct report_below words__below(const struct model_segments *s)
 {
-	struct report_below b = {
+	struct report_below below = {
 		.segments_known = s->n,
 		.any = s->n || s->used_known || s->nothers || s->host || s->registered ||
 		       s->unknown_device,
@@ -618,11 +620,11 @@ struct report_below words__below(const struct model_segments *s)
 	};
 
 	if (s->has_totals)
-		b.missing = (int64_t)(s->reserved - s->known - s->unmapped);
+		below.missing = (int64_t)(s->reserved - s->known - s->unmapped);
 	if (s->used_known)
-		b.not_seen = (int64_t)(s->used - s->used_below - s->used_others);
-	b.adds_up = !b.missing && !b.nameless && b.not_seen >= 0;
-	return b;
+		below.not_seen = (int64_t)(s->used - s->used_below - s->used_others);
+	below.adds_up = !below.missing && !below.nameless && below.not_seen >= 0;
+	return below;
 }
 
 /* ---- the command line ---- */
