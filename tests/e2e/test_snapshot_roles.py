@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: check cpu=90
 """Roles in PyTorch snapshots, which have no objects of the program: from frames, phases and lifetimes."""
+import os
 import pickle
 
 import torch_snapshots
-from harness import check, equal, report, run, scratch, tool
+from harness import REPO, check, equal, report, run, scratch, tool
 
 MIB = 1 << 20
 NN, ADAM, AUTOGRAD = "/site-packages/torch/nn/modules/", "/site-packages/torch/optim/adam.py", []
@@ -197,6 +198,52 @@ def test_a_server():
     equal(t.roles("server", "end"), {"parameter": 30, "unknown": 15}, "roles")
     _, out, _ = tool("report", scratch("server.pickle"))
     check("roles by frames and lifetimes" in out, "%s", out)
+
+
+def roles_of(path):
+    """Where the roles are from, and all of them by line, at the end."""
+    doc, found = report(path, at="end"), {}
+    for r in doc["rows"]:
+        key = r["file"], r["line"], r["category"]
+        found[key] = found.get(key, 0) + r["bytes"]
+    return doc["capture"].get("roles_from"), found
+
+
+def test_inferred_twice():
+    """Roles that were inferred stay so in an export of it, and in an export of that."""
+    t = trained(3)
+    t.forward()
+    t.alloc(AUTOGRAD, 30)
+    t.roles("inferred", "end")
+    path = scratch("inferred.pickle")
+    want = roles_of(path)
+    check({c for _, _, c in want[1]} >= {"parameter", "gradient", "optimizer_state", "activation"}, "roles: %s", want)
+    for again in "second", "third":
+        made = scratch(again + ".pickle")
+        equal(tool("export", "snapshot", path, "-f", "-o", made)[0], 0, "export")
+        with open(made, "rb") as f:
+            inferred = {b["role_inferred"] for s in pickle.load(f)["segments"] for b in s["blocks"] if "role" in b}
+        equal(inferred, {True}, "role_inferred of the %s" % again)
+        equal(roles_of(made), ("frames", want[1]), "roles of the %s" % again)
+        check("roles by frames and lifetimes" in tool("report", made)[1], "the %s does not say that roles are inferred", again)
+        path = made
+
+
+def test_roles_of_objects():
+    """A recording's roles are those of the program's objects, also after two exports; those by the life of a block stay inferred."""
+    path, inferred = os.path.join(REPO, "tests", "data", "guide", "base.mtr"), []
+    want = {k: v for k, v in roles_of(path)[1].items() if k[2] != "unknown"}
+    check({c for _, _, c in want} >= {"parameter", "optimizer_state"}, "roles: %s", want)
+    for again in "objects1", "objects2":
+        made = scratch(again + ".pickle")
+        equal(tool("export", "snapshot", path, "-f", "-o", made)[0], 0, "export")
+        origin, got = roles_of(made)
+        equal((origin, {k: got.get(k) for k in want}), ("objects", want), "roles of " + again)
+        check("roles by the program's objects, frames and lifetimes" in tool("report", made)[1], "%s does not say where roles are from", again)
+        with open(made, "rb") as f:
+            inferred.append({(b["address"], b["role"]) for s in pickle.load(f)["segments"] for b in s["blocks"] if b.get("role_inferred") is False})
+        path = made
+    check(inferred[0] and inferred[0] == inferred[1], "roles of objects: %d, then %d", *map(len, inferred))
 
 
 def test_pytorch():

@@ -340,6 +340,7 @@ struct live_block {
 	uint8_t walk;
 	bool before_attach; /* allocated before the first event, origin not known */
 	enum category category;
+	bool inferred;	  /* the category is not from the program's objects */
 	const char *name; /* from the program's objects; NULL: not known */
 	uint32_t module;
 };

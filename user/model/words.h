@@ -119,6 +119,8 @@ const char *words__models(char *buf, size_t size, const struct facts *f);
 /* How the steps of a snapshot were found: "steps by the trace's own period (sure)", "steps not
  * known". "": they are an optimizer's, or it is a recording. */
 const char *words__steps_from(const struct facts *f);
+/* Where the roles of a snapshot are from: "roles by frames and lifetimes". */
+const char *words__roles_from(const struct facts *f);
 #define WORDS_OOM 256
 /* Where a library made the request of the user's line: " in transformers/sdpa.py:182 (attend)". "":
  * the request is that line's own, or its line is not known. */

@@ -165,10 +165,11 @@ enum event_flag {
 		1 << 5, /* STATE: the segments add up exactly, the blocks perhaps not */
 	/* TENSOR: mask for three bits with 1 + log2 of the bytes per element; 0: unknown. */
 	TENSOR_ITEM = 7,
-	CENSUS_FIRST = 1 << 6,	 /* TENSOR, CENSUS: from the reading at attach */
-	CENSUS_TORN = 1 << 7,	 /* CENSUS: incomplete, because some objects kept changing */
-	HOST_SECOND = 1 << 0,	 /* HOST: addr has the part's second figure */
-	HOST_NOT_KNOWN = 1 << 1, /* HOST: the tables of this part could not be read */
+	TENSOR_INFERRED = 1 << 3, /* TENSOR: the role follows from frames and lifetimes */
+	CENSUS_FIRST = 1 << 6,	  /* TENSOR, CENSUS: from the reading at attach */
+	CENSUS_TORN = 1 << 7,	  /* CENSUS: incomplete, because some objects kept changing */
+	HOST_SECOND = 1 << 0,	  /* HOST: addr has the part's second figure */
+	HOST_NOT_KNOWN = 1 << 1,  /* HOST: the tables of this part could not be read */
 };
 
 #define DEVICE_UNKNOWN 255 /* device.index of a call whose current device is unknown */

@@ -442,6 +442,38 @@ static void notes_out_of_order(void **state)
 	mtr_reader__free(r);
 }
 
+/* Our own exports have roles. Those that an earlier reader inferred are not the program's. */
+static void roles(void **state)
+{
+	static const struct {
+		const char *inferred, *from;
+		unsigned flags;
+	} cases[] = {
+		{ "true", "frames", TENSOR_INFERRED },
+		{ "false", "objects", 0 },
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		char text[1024];
+		struct mtr_reader *r;
+		struct all a;
+
+		snprintf(text, sizeof(text),
+			 "{\"segments\":[" SEGMENT(
+				 "{\"size\":512,\"state\":\"active_allocated\",\"frames\":[],"
+				 "\"role\":\"gradient\",\"role_inferred\":%s}") "],"
+										"\"device_traces\":"
+										"[]}",
+			 cases[i].inferred);
+		r = open_text(text);
+		assert_string_equal(facts__get(mtr_reader__facts(r), "roles_from"), cases[i].from);
+		a = read_all(r);
+		assert_int_equal(event_of(&a, EVENT_TENSOR, 0)->category, CATEGORY_GRADIENT);
+		assert_int_equal(event_of(&a, EVENT_TENSOR, 0)->flags, cases[i].flags);
+		mtr_reader__free(r);
+	}
+}
+
 /* Our own exports name the autograd node, and say whose the frames are. */
 static void autograd_nodes(void **state)
 {
@@ -657,7 +689,8 @@ int main(void)
 		cmocka_unit_test(bombs_are_refused),  cmocka_unit_test(guesses_are_not_exact),
 		cmocka_unit_test(pinned_memory),      cmocka_unit_test(texts_of_blocks),
 		cmocka_unit_test(notes_out_of_order), cmocka_unit_test(long_texts),
-		cmocka_unit_test(steps_within_limit), cmocka_unit_test(autograd_nodes),
+		cmocka_unit_test(steps_within_limit), cmocka_unit_test(roles),
+		cmocka_unit_test(autograd_nodes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

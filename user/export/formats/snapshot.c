@@ -282,6 +282,8 @@ static void put_role(struct pickle *p, const struct live_block *b)
 	case CATEGORY_KV_CACHE:
 		pickle__key(p, "role");
 		pickle__key(p, category__name(b->category));
+		pickle__key(p, "role_inferred");
+		pickle__bool(p, b->inferred);
 		break;
 	default:
 		break;

@@ -24,6 +24,7 @@ struct request_info {
  */
 struct label {
 	uint32_t name, module, category;
+	uint32_t inferred; /* 1: the category follows from frames and lifetimes */
 };
 
 struct rec {		     /* record of a live block */

@@ -369,6 +369,7 @@ static int note_tensor(struct model *m, struct dev *dev, const struct event *e)
 		label.module = e->module;
 	if (e->category < CATEGORY_OF_EVENTS)
 		label.category = e->category;
+	label.inferred = label.category && e->flags & TENSOR_INFERRED;
 	if (!rec && (e->flags & CENSUS_FIRST)) {
 		err = heap__tensor_before(m, dev, e);
 		if (err)

@@ -468,6 +468,7 @@ static struct live_block describe_block(const struct model *m, const struct bloc
 		.thread = site->thread,
 		.walk = site->walk,
 		.category = b->category,
+		.inferred = true,
 		.module = site->module,
 	};
 
@@ -484,6 +485,7 @@ static struct live_block describe_block(const struct model *m, const struct bloc
 
 		ret.name = label->name ? dict__str(m->dict, label->name) : NULL;
 		ret.module = label->module ?: site->module;
+		ret.inferred = !label->category || label->inferred;
 	}
 	return ret;
 }

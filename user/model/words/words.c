@@ -159,6 +159,15 @@ const char *words__steps_from(const struct facts *f)
 	return strcmp(from, "unknown") != 0 ? "" : "steps not known";
 }
 
+const char *words__roles_from(const struct facts *f)
+{
+	const char *from = facts__get(f, "roles_from");
+
+	if (from && !strcmp(from, "objects"))
+		return "roles by the program's objects, frames and lifetimes";
+	return "roles by frames and lifetimes";
+}
+
 /* Writes the location of memory that has no Python line. Returns false if it has one. */
 static bool write_without_line(char *buf, const struct row *r)
 {

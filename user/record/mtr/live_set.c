@@ -19,8 +19,9 @@ struct block {
 	uint32_t stack, thread, node;
 	uint32_t name, module; /* data of EVENT_TENSOR, if tensor is set */
 	uint8_t walk, flags, how, category;
-	uint8_t item; /* size of the tensor's elements: the bits TENSOR_ITEM of an event's flags */
-	bool tensor;  /* EVENT_TENSOR reported a tensor's storage in this block */
+	uint8_t about;	  /* of the tensor: the bits TENSOR_ITEM and TENSOR_INFERRED of an event's
+			     flags */
+	bool tensor;	  /* EVENT_TENSOR reported a tensor's storage in this block */
 	bool only_tensor; /* true if only EVENT_TENSOR reported the block */
 };
 
@@ -253,7 +254,7 @@ static int set_tensor(struct live_set *b, struct base_device *d, const struct ev
 	k->name = e->name;
 	k->module = e->module;
 	k->category = e->category;
-	k->item = e->flags & TENSOR_ITEM;
+	k->about = e->flags & (TENSOR_ITEM | TENSOR_INFERRED);
 	return 0;
 }
 
@@ -711,7 +712,7 @@ static int emit_block(const struct emitter *t, struct device device, uint64_t ad
 						    .device = device,
 						    .addr = addr,
 						    .size = k->tensor_size,
-						    .flags = CENSUS_FIRST | k->item,
+						    .flags = CENSUS_FIRST | k->about,
 						    .name = k->name,
 						    .module = k->module,
 						    .category = k->category });

@@ -71,6 +71,7 @@ enum key {
 	KEY_AUTOGRAD_NODE,
 	KEY_AUTOGRAD_FORWARD,
 	KEY_ROLE,
+	KEY_ROLE_INFERRED,
 	KEY_NR,
 };
 
@@ -113,6 +114,7 @@ static const char *const key_texts[KEY_NR] = {
 	[KEY_AUTOGRAD_NODE] = "autograd_node",
 	[KEY_AUTOGRAD_FORWARD] = "autograd_forward",
 	[KEY_ROLE] = "role",
+	[KEY_ROLE_INFERRED] = "role_inferred",
 };
 
 struct texts {
@@ -837,6 +839,7 @@ static value make_block(struct records *r, const struct draft *d)
 	b->metadata = metadata_at(r, d);
 	b->node = node_at(r, d);
 	b->role = (uint8_t)role_of(records__string(r, value_at(d, KEY_ROLE)));
+	b->inferred = number_at(r, d, KEY_ROLE_INFERRED);
 	if (b->metadata == UINT32_MAX || b->node == UINT32_MAX)
 		return fail(errno);
 	return value__of(VALUE_BLOCK, r->n_blocks - 1);

@@ -101,6 +101,7 @@ struct snapshot_block {
 	uint8_t state;		 /* enum snapshot_state */
 	uint32_t metadata, node; /* as above */
 	uint8_t role;		 /* enum category, in our own exports */
+	bool inferred;		 /* the role follows from frames and lifetimes */
 };
 
 struct snapshot_segment {

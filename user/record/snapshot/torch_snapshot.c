@@ -513,6 +513,7 @@ static int list_role(struct torch_snapshot *s, const struct track *t, uint64_t a
 	e->size = b->size;
 	e->name = b->metadata;
 	e->category = b->role;
+	e->flags = b->inferred ? TENSOR_INFERRED : 0;
 	return 0;
 }
 
@@ -1032,6 +1033,17 @@ static int set_steps(const struct torch_snapshot *s)
 	return facts__set(s->facts, "steps_from", from);
 }
 
+/* Says where the roles are from: our own exports have those of the program's objects. */
+static int set_roles(const struct torch_snapshot *s)
+{
+	const char *from = "frames";
+
+	for (size_t i = 0; i < s->r.n_blocks; i++)
+		if (s->r.blocks[i].role && !s->r.blocks[i].inferred)
+			from = "objects";
+	return facts__set(s->facts, "roles_from", from);
+}
+
 /* True if each trace tells when the memory of a freed block can be used again. */
 static bool completes(const struct torch_snapshot *s)
 {
@@ -1053,7 +1065,7 @@ static int set_first_facts(const struct torch_snapshot *s)
 	if (s->has_times && s->zero < STREAM_MOST / 1000)
 		err |= facts__set(s->facts, "start",
 				  text__date(when, sizeof(when), s->zero * 1000));
-	err |= set_steps(s);
+	err |= set_steps(s) | set_roles(s);
 	if (completes(s))
 		err |= facts__set(s->facts, "pending", "1");
 	/* A conf with odd characters is no reason to read nothing. */

@@ -599,6 +599,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 	if (model__step_time(doc->model))
 		json__seconds(j, "step_time", model__step_time(doc->model), 9);
 	put_fact_if(j, f, "steps_from");
+	put_fact_if(j, f, "roles_from");
 	json__uint_or_null(j, "first_job_step", known, first);
 	if (!known && facts__get(f, "job_step_unknown"))
 		put_fact(j, "first_job_step_unknown", f, "job_step_unknown");

@@ -295,7 +295,7 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 	if (*words__steps_from(f))
 		add_part(&l, "%s", words__steps_from(f));
 	if (model__is_snapshot(m))
-		add_part(&l, "roles by frames and lifetimes");
+		add_part(&l, "%s", words__roles_from(f));
 	if (*words__window(m, f, window, sizeof(window)))
 		add_part(&l, "%s", window);
 	say_job_steps(&l, m);
