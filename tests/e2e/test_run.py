@@ -16,6 +16,7 @@ import sys
 import termios
 import time
 
+import chaos
 import harness
 import mtr_reader
 import truth
@@ -24,6 +25,34 @@ from harness import IS_ROOT, Skip, check, device, equal, nightly, own, python, r
 OK, FAILED, UNUSABLE, NOT_PERMITTED, USAGE = 0, 1, 2, 3, 64
 CAP_CHOWN, CAP_KILL = 0, 5
 FIRST = os.path.join(harness.WORKLOADS, "first.py")
+
+
+# A program with PyTorch's allocator and nothing else of it: it starts without the two seconds of `import torch`. So it is fast, and
+# allocates only when it is told that the recording has begun.
+ALLOCATES = """
+import ctypes, os, random, signal, sys, time
+new = ctypes.CDLL(%r)._ZN3c1025ProfiledCPUMemoryReporter3NewEPvm
+new.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+def allocate(n):
+    for i in range(n):
+        new(None, 16 * (i + 1), random.randrange(64, 100000, 2))  # the stand-in throws at odd ones
+sys.stdin.readline()
+"""
+RECORDS = "recording PID"
+ALLOCATED = 100
+
+
+def allocates(code, interpreter=sys.executable):
+    """The command of such a program."""
+    return [interpreter, "-S", "-c", ALLOCATES % chaos.hooks() + code]
+
+
+def check_allocated(recording):
+    """It is whole, and has the program's 100 blocks. Returns what the report says of the capture."""
+    own(recording)
+    doc = report(recording)
+    equal((doc["capture"]["complete"], doc["capture"]["lost"], device(doc)["allocs"]), (True, 0, ALLOCATED), "the recording")
+    return doc["capture"]
 
 
 def started(*args, prefix=(), **kwargs):
@@ -50,6 +79,14 @@ def made(recording, known):
     rounded = [[(n + 511) // 512 * 512 if "allocs" in known and n != 100003 else n, line] for n, line in known["made"]]
     equal(got, rounded, "sizes and lines of the first tensors")
     return r, events
+
+
+def started_allocating(code, *options, interpreter=sys.executable, **kwargs):
+    """A started `run` of a program that allocates."""
+    p = started(*options, "--", *allocates(code, interpreter), **kwargs)
+    p.wait_line(RECORDS, 60, stream="err")
+    p.send()
+    return p
 
 
 def folder(name):
@@ -176,14 +213,16 @@ def test_terminal():
 
 def test_interrupted_while_recorded():
     path = scratch("ctrl-c.mtr")
-    p, terminal = in_terminal("-o", path, "--", python(), FIRST, "hang")
-    text = read_until(terminal, "ready", 120)
-    harness.settle(p)  # functions that end before the next drain have no names
+    p, terminal = in_terminal("-o", path, "--", *allocates(
+        "signal.signal(signal.SIGINT, lambda *_: os._exit(8)); allocate(100); print('re' 'ady', flush=True); time.sleep(120)"))
+    read_until(terminal, RECORDS)
+    os.write(terminal, b"\n")
+    read_until(terminal, "ready")
     os.write(terminal, b"\x03")
-    text += read_until(terminal, None, 30)
+    read_until(terminal, None, 30)
     equal(ended(p), 8, "exit code after Ctrl-C")
     os.close(terminal)
-    made(path, json.loads(re.search(r"^\{.*\}", text, re.M)[0]))
+    check_allocated(path)
 
 
 def test_signals():
@@ -209,19 +248,20 @@ def test_signals():
 
 def test_tool_killed():
     """The command continues without the tool."""
-    path, mark = scratch("killed.mtr"), scratch("killed.mark")
-    p = started("-o", path, "--", python(), "-c",
-                "import os, time, torch; print(os.getpid(), flush=True); time.sleep(4); open(%r, 'w').close()" % mark)
-    pid = int(p.wait_line(r"^\d+$", 120))
-    limit = time.monotonic() + 10
-    while os.path.getsize(path) < 100 and time.monotonic() < limit:  # until the first flush, the file is its magic only
-        time.sleep(0.05)
+    path, mark, go = scratch("killed.mtr"), scratch("killed.mark"), scratch("killed.go")
+    p = started_allocating("""
+allocate(100)
+print(os.getpid(), flush=True)
+while not os.path.exists(%r):
+    time.sleep(0.01)
+open(%r, "w").close()
+""" % (go, mark), "-o", path)
+    pid = int(p.wait_line(r"^\d+$", 60))
+    harness.until(lambda: os.path.getsize(path) > 100, "the first flush: until then, the file is its magic only")
     p.signal(signal.SIGKILL)
     p.wait(10)
-    limit = time.monotonic() + 20
-    while not os.path.exists(mark) and time.monotonic() < limit:
-        time.sleep(0.05)
-    check(os.path.exists(mark), "the command (PID %d) ended with the tool", pid)
+    with open(go, "w", encoding="ascii"):
+        harness.until(lambda: os.path.exists(mark), "what the command (PID %d) does without the tool" % pid)
     own(path)
     code, out, err = tool("report", "--format", "json", path)
     check(code == OK and '"complete":false' in out.replace(" ", ""), "what was recorded until then: %d %s", code, err)
@@ -366,49 +406,44 @@ def test_scripts():
 
 def test_pytorch_in_a_child():
     cwd = folder("child")
-    code, out, err = tool("run", "--", "sh", "-c", '"$0" -c "import os, time, torch; print(os.getpid()); time.sleep(3)"; exit 4', python(),
-                          root=True, cwd=cwd, seconds=120)
-    equal(code, 4, "exit code")
-    check("PID %d" % int(out) in err and "-p %d" % int(out) in err, "the child is not named: %r", err)
+    p = started("--", "sh", "-c", '"$@"; exit 4', "sh", *allocates("print(os.getpid())"), cwd=cwd)
+    named = int(re.search(r"-p (\d+)\b", p.wait_line(r"PyTorch is in PID (\d+)\b.*-p \1\b", 60, stream="err"))[1])
+    p.send()
+    equal((p.wait(60), p.stdout()), (4, "%d\n" % named), "exit code, and the child")
     equal(os.listdir(cwd), [], "files left behind")
 
 
 def test_exec_after_torch():
     path = scratch("becomes.mtr")
-    code, out, err = tool("run", "-o", path, "--", python(), FIRST, "exec", root=True, seconds=120)
-    equal(code, 3, "exit code (%s)" % err[-500:])
-    r, _ = made(path, json.loads(out))
-    equal(r.facts["stop_reason"], "exec", "stop_reason")
+    p = started_allocating("allocate(100); os.execv('/bin/sh', ['sh', '-c', 'sleep 1; exit 3'])", "-o", path)
+    equal(p.wait(60), 3, "exit code (%s)" % p.stderr()[-500:])
+    equal(check_allocated(path)["stop_reason"], "exec", "stop_reason")
 
 
 # ---- the recording ----------------------------------------------------------------------------------------------
 
 def test_default_name():
     cwd = folder("default")
-    p = started("--", python(), "-c", "import os, torch; torch.empty(10); print(os.getpid())", cwd=cwd)
+    p = started_allocating("allocate(100); print(os.getpid())", cwd=cwd)
     equal(p.wait(120), 0, "exit code (%s)" % p.tail(p.stderr()))
     files = os.listdir(cwd)
     check(len(files) == 1 and re.fullmatch(r"memtrace-%d-\d{8}T\d{6}\.mtr" % int(p.stdout()), files[0]), "files: %s", files)
-    own(os.path.join(cwd, files[0]))
-    check(device(report(os.path.join(cwd, files[0])))["allocs"] > 0, "nothing recorded")
+    check_allocated(os.path.join(cwd, files[0]))
 
 
 def test_to_standard_output():
     """The command's own output then goes to standard error."""
-    code, out, err = tool("run", "-o", "-", "--", python(), FIRST, root=True, seconds=120, text=False)
-    equal(code, 0, "exit code")
     with open(scratch("stdout.mtr"), "wb") as f:
-        f.write(out)
-    made(scratch("stdout.mtr"), json.loads(re.search(r"^\{.*\}", err, re.M)[0]))
+        p = started_allocating("allocate(100); print('its own words')", "-o", "-", stdout=f)
+        equal((p.wait(60), "its own words\n" in p.stderr()), (0, True), "exit code, and its output in %s" % p.stderr())
+    check_allocated(scratch("stdout.mtr"))
 
 
 def test_stops_before_the_command():
     """A limit of the recording does not affect the command."""
     path = scratch("bound.mtr")
-    code, out, _ = tool("run", "-o", path, "--max-events", "5", "--", python(), "-c",
-                        "import time, torch\nfor i in range(30): torch.empty(1000); time.sleep(0.02)\nprint('end'); raise SystemExit(7)",
-                        root=True, seconds=120)
-    equal((code, out), (7, "end\n"), "exit code and output")
+    p = started_allocating("for i in range(30): allocate(1); time.sleep(0.02)\nprint('end'); raise SystemExit(7)", "-o", path, "--max-events", "5")
+    equal((p.wait(60), p.stdout()), (7, "end\n"), "exit code and output")
     doc = report(path)
     check(doc["capture"]["complete"] and doc["capture"]["stop_reason"] == "max-events", "%s", doc["capture"])
 
@@ -443,15 +478,6 @@ def test_bound_below_the_live_blocks():
     check("cudaMallocAsync" not in out, "report: %s", out)
 
 
-BUSY = """
-import random, sys, torch
-for i in range(200000):
-    torch.empty(random.randrange(1, 100000), dtype=torch.uint8)
-print("whole", flush=True)
-sys.exit(7)
-"""
-
-
 def test_disk_full():
     """A recording on a full disk ends with a message; the command is not affected."""
     mount = folder("tiny")
@@ -463,8 +489,9 @@ def test_disk_full():
     harness.undo_on_signal.append(undo)
     try:
         path = os.path.join(mount, "full.mtr")
-        code, out, err = tool("run", "-o", path, "--", python(), "-c", BUSY, root=True, seconds=120)
-        equal((code, out), (7, "whole\n"), "exit code and output of the command (%r)" % err[-500:])
+        p = started_allocating("allocate(200000); print('whole', flush=True); sys.exit(7)", "-o", path)
+        equal((p.wait(60), p.stdout()), (7, "whole\n"), "exit code and output of the command (%r)" % p.stderr()[-500:])
+        err = p.stderr()
         said = [line for line in err.splitlines() if path in line and "no space left" in line.lower()]
         check(said, "the message does not name %s and the reason: %r", path, err)
         check("the command continues" in err, "does not say that the command continues: %r", err)
@@ -556,14 +583,12 @@ def test_user_behind_sudo():
         check(cache == "none" or not os.path.exists(os.path.dirname(cache)), "%s was left behind", cache)
     p = spawn([harness.TOOL, "run", "--user", "root", "--", *say], env=env, stdin=subprocess.DEVNULL)
     equal((p.wait(30), p.stdout().splitlines()[0]), (0, "0"), "--user root")
-    # Recorded as another user, if that user can read a PyTorch.
+    # Recorded as another user, with an interpreter that this user can read.
     cwd = folder("sudo")
     os.chmod(cwd, 0o777)
-    torch = python()
-    if subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", torch, "-c", "import torch"], capture_output=True, check=False).returncode:
-        return
-    p = spawn([harness.TOOL, "run", "--", torch, FIRST, "hang"], env=env, cwd=cwd)
-    p.wait_line("^ready", 120)
+    p = started_allocating("signal.signal(signal.SIGTERM, lambda *_: os._exit(9)); allocate(100); print('ready', flush=True); time.sleep(120)",
+                           interpreter="/usr/bin/python3", env=env, cwd=cwd)
+    p.wait_line("^ready", 60)
     p.signal(signal.SIGTERM)
     equal(p.wait(30), 9, "exit code of another user's command")
     equal([os.stat(os.path.join(cwd, f)).st_uid for f in os.listdir(cwd)], [65534], "who owns the recording")
@@ -591,9 +616,9 @@ def test_dry_run():
         cache = os.path.dirname(known["env"][name])
         check("memtrace-dryrun-" in cache and not os.path.exists(cache), "%s is %s, and there", name, cache)
     equal(known["env"]["VLLM_USE_V2_MODEL_RUNNER"], "0", "the runner of vLLM whose requests end")
-    p = spawn([harness.TOOL, "run", "--no-trace", "--dry-run-cuda", "--", python(), FIRST, "cuda"], env=dict(env, VLLM_USE_V2_MODEL_RUNNER="1"))
-    equal(p.wait(120), 0, "exit code (%s)" % p.tail(p.stderr()))
-    equal(json.loads(p.stdout())["env"]["VLLM_USE_V2_MODEL_RUNNER"], "1", "the user's choice")
+    p = spawn([harness.TOOL, "run", "--no-trace", "--dry-run-cuda", "--", "printenv", "VLLM_USE_V2_MODEL_RUNNER"],
+              env=dict(env, VLLM_USE_V2_MODEL_RUNNER="1"))
+    equal((p.wait(60), p.stdout()), (0, "1\n"), "the user's choice")
 
 
 def test_max_time():

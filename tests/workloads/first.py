@@ -4,8 +4,6 @@ Makes tensors of unique sizes from the first statement after `import torch` on, 
 [[bytes, line], ...], ...}. Options in any order:
 
     cuda     on the first device; adds the device's memory, the number of devices and the allocator's counters
-    touch=F  creates the file F first, to show that the program ran
-    exec     executes `sh -c "exit 3"` at the end
     hang     prints "ready" and waits for a signal; SIGTERM makes it exit with 9, SIGINT with 8
 """
 import torch; first = torch.empty(100003, dtype=torch.uint8)  # noqa: E702
@@ -17,7 +15,7 @@ import sys
 import time
 
 ON = "cuda" if "cuda" in sys.argv[1:] else "cpu"
-LINE = 11  # the first tensor's
+LINE = 9  # the first tensor's
 
 
 def make(n):
@@ -26,10 +24,6 @@ def make(n):
 
 def main():
     known = {}
-    for arg in sys.argv[1:]:
-        if arg.startswith("touch="):
-            with open(arg[6:], "w", encoding="ascii"):
-                pass
     keep = make(20)
     known["made"] = [[first.numel(), LINE]] + [[t.numel(), make.__code__.co_firstlineno + 1] for t in keep]
     if ON == "cuda":
@@ -46,8 +40,6 @@ def main():
         print("ready", flush=True)
         time.sleep(120)
     time.sleep(0.3)  # code freed at the program's end has no name if it is less than one drain interval old
-    if "exec" in sys.argv[1:]:
-        os.execv("/bin/sh", ["sh", "-c", "sleep 1; exit 3"])
 
 
 if __name__ == "__main__":
