@@ -138,7 +138,7 @@ def test_elsewhere():
 
 
 FEW = """
-import sys, torch
+import sys, time, torch
 from torch._subclasses import FakeTensorMode
 what, device = sys.argv[1:3]
 keep = [torch.ones(100 * (i + 1), device=device) for i in range(5)] if what != "meta" else [torch.ones(3, device="meta") for i in range(40)]
@@ -151,6 +151,7 @@ opt = torch.optim.SGD(net.parameters(), lr=1e-3)
 print("ready", flush=True)
 while what == "brief":  # its tensors come and go all the time
     net(torch.randn(64, 256, device=device)).square().mean().backward()
+    time.sleep(0.001)  # its gradients are there
     opt.step()
     opt.zero_grad()
 sys.stdin.readline()
@@ -608,7 +609,7 @@ def recorded(device):
             equal(e["size"], sums[e["type"]], "%s: bytes of the first reading" % t.what)
     equal(recording.facts["census"], "2", "%s: readings" % t.what)
     # During training: also after the first steps.
-    t.ask("train")
+    t.ask("train 0.02")
     events, recording = record(t, "-d", "3s")
     told = [e for e in events if e["kind"] == mtr_reader.TENSOR]
     check_told(t, told, recording, stays)

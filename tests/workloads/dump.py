@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """Models and optimizers of many kinds, one per run: dump.py KIND DEVICE FILE. Writes the role of each tensor to FILE, as PyTorch
-itself knows it, prints "ready", then obeys lines on standard input ("train", "worst", "stop")."""
+itself knows it, prints "ready", then obeys lines on standard input ("train", "worst", "stop"; "train SECONDS": with such a pause
+after each step)."""
 import gc
 import json
 import os
@@ -446,17 +447,19 @@ def main():
     print("ready", flush=True)
     stop, worst, steps = threading.Event(), [0.0], [0]
 
-    def train():
+    def train(pause):
         while not stop.is_set():
             begin = time.monotonic()
             one()
             worst[0] = max(worst[0], time.monotonic() - begin)
             steps[0] += 1
+            if pause:
+                time.sleep(pause)
     thread = None
     for line in sys.stdin:
-        if line.strip() == "train":
+        if line.startswith("train"):
             stop.clear()
-            thread = threading.Thread(target=train)
+            thread = threading.Thread(target=train, args=(float(line[5:].strip() or 0),))
             thread.start()
         elif line.strip() == "worst":  # the longest step and the number of steps since the last "worst"
             worst[0], steps[0] = 0.0, 0
