@@ -34,7 +34,7 @@ def by_hand(script, *args, stdin="", **env):
 
 def test_bad_environment():
     bad = {"VRAM": ("0", "15M", "5T", "80X", "", "-1", "1e9", "99999999999999999999"), "DEVICES": ("0", "65", "2x", "", "-1", " 1"),
-           "SM": ("9.9", "8", "", "\033[2J"), "NAME": ("", "x" * 256), "CONTEXT": ("5T", "x"), "CUDNN_WORKSPACE": ("-1", "32Q"),
+           "SM": ("9.9", "8", "", "\033[2J"), "NAME": ("", "x" * 256), "CONTEXT": ("5T", "x"), "HELD": ("", "1G,", ",1G", "1G,x", "5T", ",".join(["1M"] * 65)), "CUDNN_WORKSPACE": ("-1", "32Q"),
            "HOST_INIT": ("", "2", "yes"), "PROCESSORS": ("0", "1025", "1x", "", "-1"), "PACED": ("0", "1000001", "x", ""), "CLOCK": ("-1", "x", "", "0.0001", "1001", "nan", "0x1", "1 "),
            "VALUES": ("a", "a:1", "a:1=", "a:0=1", "a:x=1", ":1=1", "a:1=1x", "a:1=inf", "a:1=1,b", "a:-1=2", "a:1= 1", "a:1=1e99", "a:1=1@", "a:1=1@0", "a:1=@3", "a:1=1@*", "a:1=1@0*", "a:1=1@3**")}
     for name, values in bad.items():
@@ -235,6 +235,8 @@ def test_reset():
     got = by_hand(STATE, MEMTRACE_DRYRUN_VRAM="1G", MEMTRACE_DRYRUN_CONTEXT="100M")
     equal(got, {"before": 100 + 64 + 32 + 2, "registered": [1, 1, 1, 712], "reset": [0, 100 + 32 + 2], "freed": [1, 1, 0, 0, 100 + 32],
                 "all": [2, 0, 1024]}, "memory of a device")
+    got = by_hand(STATE, MEMTRACE_DRYRUN_VRAM="3G", MEMTRACE_DRYRUN_HELD="2G,1M", MEMTRACE_DRYRUN_CONTEXT="100M")
+    equal((got["before"], got["all"]), (2048 + 100 + 64 + 32 + 2, [2, 0, 3072]), "memory of a device of which other processes hold 2 GiB")
 
 
 FORKS = r"""

@@ -87,6 +87,25 @@ static void read_size(const char *name, uint64_t *size, uint64_t low, uint64_t h
 		bad(name, value, expected);
 }
 
+/* Sizes with commas between them, one a device. */
+static void read_sizes(const char *name, uint64_t *sizes, int most, const char *expected)
+{
+	const char *value = getenv(name), *at = value;
+	char one[32];
+
+	for (int i = 0; at; i++) {
+		size_t len = strcspn(at, ",");
+
+		if (i == most || len >= sizeof(one))
+			bad(name, value, expected);
+		memcpy(one, at, len);
+		one[len] = '\0';
+		if (!dryrun__parse_size(one, &sizes[i]) || sizes[i] > VRAM_MAX)
+			bad(name, value, expected);
+		at = at[len] ? at + len + 1 : NULL;
+	}
+}
+
 static void read_number(const char *name, int *number, int high, const char *expected)
 {
 	const char *value = getenv(name);
@@ -184,6 +203,8 @@ __attribute__((constructor)) static void read_environment(void)
 		  "a size from 0 to 4T, as 512M or bytes");
 	read_size("MEMTRACE_DRYRUN_CUDNN_WORKSPACE", &config.cudnn_workspace, 0, VRAM_MAX,
 		  "a size from 0 to 4T, as 32M or bytes");
+	read_sizes("MEMTRACE_DRYRUN_HELD", config.held, DRYRUN_MAX_DEVICES,
+		   "a size for each device with commas between them, as 20G,512M");
 	read_number("MEMTRACE_DRYRUN_DEVICES", &config.n_devices, DRYRUN_MAX_DEVICES,
 		    "a number of devices from 1 to 64");
 	read_sm();

@@ -19,7 +19,7 @@ static bool forked; /* forked from a process with a context: CUDA fails */
 static __thread int current;
 static __thread int last_error;
 
-EXPORT struct dryrun_usage memtrace_dryrun_usage = { .magic = DRYRUN_USAGE_MAGIC, .version = 2 };
+EXPORT struct dryrun_usage memtrace_dryrun_usage = { .magic = DRYRUN_USAGE_MAGIC, .version = 3 };
 
 void dryrun__lock(void)
 {
@@ -105,6 +105,7 @@ static void begin(void)
 		devices[i].arena.align = DRYRUN_GRANULE;
 		devices[i].small.align = 512;
 		memtrace_dryrun_usage.device[i].total = config->vram;
+		memtrace_dryrun_usage.device[i].held = config->held[i];
 	}
 	__atomic_store_n(&memtrace_dryrun_usage.n_devices, (uint32_t)n_devices, __ATOMIC_RELEASE);
 	pthread_atfork(before_fork, after_fork, in_child);
@@ -228,13 +229,20 @@ void core__publish(int device)
 			 __ATOMIC_RELAXED);
 }
 
+static bool has_room(int device, uint64_t size)
+{
+	const struct dryrun_config *config = dryrun__config();
+	uint64_t room = config->vram - config->context, held = config->held[device];
+
+	return room >= held && devices[device].charged <= room - held &&
+	       size <= room - held - devices[device].charged;
+}
+
 int core__charge(int device, uint64_t size)
 {
 	struct device *d = &devices[device];
-	uint64_t room = dryrun__config()->vram - dryrun__config()->context;
 
-	if (size > room - d->charged &&
-	    (!(d->trim && d->trim(device)) || size > room - d->charged)) {
+	if (!has_room(device, size) && (!(d->trim && d->trim(device)) || !has_room(device, size))) {
 		memtrace_dryrun_usage.device[device].refused++;
 		return CUDA_OUT_OF_MEMORY;
 	}

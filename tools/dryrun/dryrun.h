@@ -61,7 +61,8 @@ enum {
  * ---- */
 
 struct dryrun_config {
-	uint64_t vram;		  /* bytes of each device */
+	uint64_t vram;			   /* bytes of each device */
+	uint64_t held[DRYRUN_MAX_DEVICES]; /* bytes of each device that other processes hold */
 	uint64_t context;	  /* bytes of a device's context, charged at its first use */
 	uint64_t cudnn_workspace; /* bytes of workspace that cuDNN reports for a convolution */
 	int n_devices;
@@ -194,7 +195,7 @@ struct dryrun_usage {
 		linked; /* CUDART_VERSION of a runtime that is linked into an object; 0: none */
 	struct {
 		uint64_t total, used /* bytes; used: by this process, context included */, context,
-			refused /* number of failed allocations */;
+			refused /* number of failed allocations */, held /* by other processes */;
 	} device[DRYRUN_MAX_DEVICES];
 	uint64_t reports; /* calls of c10::reportMemoryUsageToProfiler, to count losses */
 };

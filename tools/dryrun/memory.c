@@ -97,9 +97,12 @@ int dryrun__free(void *ptr)
 
 void dryrun__memory(int device, uint64_t *available, uint64_t *total)
 {
+	uint64_t taken = dryrun__config()->held[device] +
+			 __atomic_load_n(&memtrace_dryrun_usage.device[device].used,
+					 __ATOMIC_RELAXED);
+
 	*total = dryrun__config()->vram;
-	*available = *total -
-		     __atomic_load_n(&memtrace_dryrun_usage.device[device].used, __ATOMIC_RELAXED);
+	*available = taken < *total ? *total - taken : 0;
 }
 
 /* Sets base and size of the allocation at an address of a device, if any. Lock held. */

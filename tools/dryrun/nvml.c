@@ -322,7 +322,7 @@ static bool memory_of(int device, struct memory_v2 *out)
 	machine__wait(&m);
 	out->total = dryrun__config()->vram;
 	out->reserved = m.device[device].reserved;
-	out->used = used_by_us(device);
+	out->used = used_by_us(device) + dryrun__config()->held[device];
 	out->used += m.device[device].more;
 	for (unsigned int i = 0; i < m.n_processes; i++)
 		if (m.process[i].device == device && m.process[i].used != UINT64_MAX)

@@ -30,6 +30,7 @@ struct dryrun_args {
 	bool wanted;
 	uint64_t vram;		/* bytes per device; 0: default */
 	unsigned devices;	/* number of devices; 0: default */
+	const uint64_t *held;	/* bytes of each device that other processes hold; NULL: none */
 	const char *name;	/* device name reported to PyTorch; NULL: default */
 	int sm_major, sm_minor; /* compute capability; 0, 0: default */
 	unsigned processors;	/* multiprocessors; 0: default */

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "capture/preload.h"
 #include "cmd/commands.h"
+#include "cmd/estimate_here.h"
 #include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "estimate/estimate.h"
@@ -41,20 +42,22 @@ enum {
 	OPT_NO_SEARCH,
 	OPT_USER,
 	OPT_TRACER,
+	OPT_HERE,
 	OPT_COMMAND_ENV
 };
 
 struct options {
 	struct report_args shown;
 	struct estimate_args estimate;
+	bool here;
 };
 
 static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "The device", 1 },
 	{ "device", OPT_DEVICE, "KIND", 0,
 	  "h100, h200, a100, l40s, 4090, ...: sets memory and compute capability", 1 },
-	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device (default: that of --device, or 80G)",
-	  1 },
+	{ "here", OPT_HERE, NULL, 0, "This host's GPUs, with what is free on them now", 1 },
+	{ "vram", OPT_VRAM, "SIZE", 0, "Memory of each device (default 80G, or by --device)", 1 },
 	{ "devices", OPT_DEVICES, "N", 0, "Number of devices (default 1)", 1 },
 	{ "sm", OPT_SM, "7.0|7.5|8.0|8.6|8.9|9.0|10.0|10.3|12.0", OPTION_RARE,
 	  "Compute capability (default: that of --device, or 8.0)", 1 },
@@ -168,6 +171,9 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 	struct dryrun_args *d = &a->run.dryrun;
 
 	switch (key) {
+	case OPT_HERE:
+		o->here = true;
+		break;
 	case OPT_VRAM:
 		a->vram = parse_size(state, "--vram", arg, DRYRUN_VRAM_MIN, DRYRUN_VRAM_MAX,
 				     " between 16M and 4T; try 80G");
@@ -213,8 +219,10 @@ static error_t parse_target(int key, char *arg, struct argp_state *state)
 }
 
 /* Calls argp_error() for options that cannot be combined, or without a command. */
-static void check_options(struct estimate_args *a, struct argp_state *state)
+static void check_options(const struct options *o, struct argp_state *state)
 {
+	const struct estimate_args *a = &o->estimate;
+
 	if (!a->run.command)
 		argp_error(state, "no command given: memtrace-bpf estimate [OPTION...] -- COMMAND "
 				  "[ARGUMENT...]");
@@ -223,6 +231,10 @@ static void check_options(struct estimate_args *a, struct argp_state *state)
 			   "-o: the answer goes to standard output; give a file for the recording");
 	if (a->output && a->rank_list)
 		argp_error(state, "-o: a recording has one rank; choose it with --rank N");
+	if (o->here && (a->vram || a->kind))
+		argp_error(state,
+			   "--here takes the memory of this host's GPUs: leave out --vram and "
+			   "--device");
 	if (a->min_vram && a->no_search)
 		argp_error(state, "--min-vram and --no-search cannot be combined");
 }
@@ -273,7 +285,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		state->next = state->argc;
 		break;
 	case ARGP_KEY_END:
-		check_options(a, state);
+		check_options(o, state);
 		break;
 	default:
 		return parse_target(key, arg, state);
@@ -317,7 +329,8 @@ static int set_defaults(struct estimate_args *a)
 						     .source = FIGURE_ASSUMED,
 						     .from = "set by --context" };
 	if (a->kind) {
-		d->name = a->kind->name;
+		if (!d->name)
+			d->name = a->kind->name;
 		d->processors = (unsigned)a->kind->processors;
 		if (!d->sm_major) {
 			d->sm_major = a->kind->sm_major;
@@ -398,37 +411,70 @@ static const struct argp argp = {
 	.children = children,
 };
 
-/* Creates the file of -o before the run, which may take long, so that an error there comes
- * first. */
-static int cmd_estimate(int argc, char **argv)
+/* Looks at this host's GPUs for the devices of the job. Returns 0, or an exit code after a
+ * message. */
+static int look_here(struct estimate_here_gpus *h, struct estimate_args *a)
 {
-	struct options o = { .shown = { .formats = report_args_formats, .top = DEFAULT_TOP } };
-	struct estimate e = { .args = &o.estimate };
-	struct outfile *file = NULL;
-	int status, err;
+	struct estimate_ranks_args ra = a->ranks;
+	unsigned n = a->run.dryrun.devices, world, local;
 
-	usage__parse(&command_estimate, argc, argv, ARGP_IN_ORDER, &o);
-	o.estimate.format = o.shown.format;
-	o.estimate.top = o.shown.top;
-	o.estimate.colour = o.shown.colour;
-	status = set_defaults(&o.estimate);
-	if (status)
-		return status;
-	if (o.estimate.rank_list)
-		return estimate_many(stdout, &o.estimate);
-	if (o.estimate.output) {
-		err = outfile__create(o.estimate.output, OUTFILE_RENAME, o.estimate.force, &file);
-		if (err) {
-			log_err("%s: %s", o.estimate.output, outfile__why(err));
-			return EXIT_FAILED;
-		}
+	ra.command = a->run.command;
+	if (estimate_ranks__wanted(&ra)) {
+		if (estimate_ranks__size(&ra, &world, &local))
+			return EXIT_USAGE;
+		n = local > n ? local : n;
 	}
-	status = estimate__run(&e);
+	return estimate_here__read(h, a, n);
+}
+
+/* Estimates one rank, or the script. Returns the exit code. file: for the recording, taken over;
+ * NULL: none. */
+static int estimate_one(struct estimate_args *a, struct outfile *file)
+{
+	struct estimate e = { .args = a };
+	int status = estimate__run(&e);
+
 	if (!status)
 		status = print_result(&e);
 	if (file && keep_recording(&e, file))
 		status = EXIT_FAILED;
 	estimate__free(&e);
+	return status;
+}
+
+/* Creates the file of -o before the run, which may take long, so that an error there comes
+ * first. */
+static int estimate_all(struct estimate_args *a)
+{
+	struct outfile *file = NULL;
+	int err;
+
+	if (a->rank_list)
+		return estimate_many(stdout, a);
+	err = a->output ? outfile__create(a->output, OUTFILE_RENAME, a->force, &file) : 0;
+	if (!err)
+		return estimate_one(a, file);
+	log_err("%s: %s", a->output, outfile__why(err));
+	return EXIT_FAILED;
+}
+
+static int cmd_estimate(int argc, char **argv)
+{
+	struct options o = { .shown = { .formats = report_args_formats, .top = DEFAULT_TOP } };
+	struct estimate_here_gpus here = { .look = NULL };
+	int status = EXIT_OK;
+
+	usage__parse(&command_estimate, argc, argv, ARGP_IN_ORDER, &o);
+	o.estimate.format = o.shown.format;
+	o.estimate.top = o.shown.top;
+	o.estimate.colour = o.shown.colour;
+	if (o.here)
+		status = look_here(&here, &o.estimate);
+	if (!status)
+		status = set_defaults(&o.estimate);
+	if (!status)
+		status = estimate_all(&o.estimate);
+	estimate_here__free(&here);
 	return status;
 }
 
@@ -438,8 +484,8 @@ const struct command command_estimate = {
 	.group = COMMANDS_MORE,
 	.argp = &argp,
 	.examples = "memtrace-bpf estimate --device a100 -- python train.py\n"
-		    "memtrace-bpf estimate --vram 24G --min-vram -- python train.py\n"
+		    "memtrace-bpf estimate --here -- python train.py\n"
 		    "memtrace-bpf estimate --rank all -- torchrun --nproc-per-node 8 train.py",
-	.status = "0 it fits, 4 it does not, 2 the script failed or was stopped",
+	.status = "0 it fits, 4 it does not, 2 it is not known",
 	.run = cmd_estimate,
 };

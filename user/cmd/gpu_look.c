@@ -45,11 +45,19 @@ static void drop_tables(struct gpu_look *l)
 		gpu_table__free(&l->table[i]);
 }
 
+void gpu_look__stop(struct gpu_look *l)
+{
+	if (!l->stopped)
+		gpus__close();
+	l->stopped = true;
+	l->answer = NULL;
+}
+
 void gpu_look__free(struct gpu_look *l)
 {
 	if (!l)
 		return;
-	gpus__close();
+	gpu_look__stop(l);
 	drop_tables(l);
 	ps__free(l->ps);
 	free(l->processes);

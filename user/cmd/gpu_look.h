@@ -26,6 +26,7 @@ struct gpu_look {
 	unsigned n;		      /* number of GPUs, by the driver or by open device nodes */
 	bool by_driver;		      /* the driver named them: gpus__get() is valid below n */
 	uint64_t monotonic, boottime; /* time of the look, ns */
+	bool stopped;		      /* the helper process has ended */
 	struct gpu_table table[GPUS_MAX]; /* those below n are filled */
 };
 
@@ -35,6 +36,8 @@ struct gpu_look *gpu_look__new(bool torch);
 void gpu_look__free(struct gpu_look *l); /* NULL is fine */
 /* Reads all. 0 or -ENOMEM. */
 int gpu_look__read(struct gpu_look *l);
+/* Ends NVML's helper process. The tables stay valid, the answer does not. */
+void gpu_look__stop(struct gpu_look *l);
 
 /* Writes who holds a GPU's memory: the largest processes, the driver's reserve, and the rest. The
  * text is clean. slice: only the processes in this GPU instance; GPUS_NO_SLICE: all. "": nobody.

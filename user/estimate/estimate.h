@@ -14,6 +14,7 @@
 #include "estimate/runs/parts.h"
 #include "estimate/runs/ranks.h"
 #include "estimate/runs/run.h"
+#include "inspect/gpu_holders.h"
 #include "model/analysis.h"
 #include "model/growth_summary.h"
 #include "report/advice.h"
@@ -56,6 +57,8 @@ struct device_kind {
 	const char *total_from; /* source of total_bytes, as device_figure.from */
 };
 
+/* Finds a device by its name in NVML. NULL: unknown device. */
+const struct device_kind *device_kind__named(const char *name);
 /* Finds a device by the text of a command line. Ignores case and a leading "rtx" or "rtx-". NULL:
  * unknown device. */
 const struct device_kind *device_kind__find(const char *text);
@@ -93,12 +96,31 @@ enum estimate_format { ESTIMATE_TEXT, ESTIMATE_JSON };
 
 enum estimate_tracer { TRACER_AUTO, TRACER_INSIDE, TRACER_BPF };
 
+/* A device of the script that is a GPU of this host, as it is now (--here). */
+struct estimate_gpu {
+	unsigned gpu;		  /* number by NVML */
+	uint32_t slice;		  /* number of the GPU instance, or GPUS_NO_SLICE */
+	char name[128], uuid[96]; /* clean text; uuid "": not known */
+	uint64_t total, free;	  /* bytes */
+	char held[640];		  /* who holds the rest, in words; "": nobody */
+	const struct gpu_table *table;
+};
+
+struct estimate_here {
+	uint64_t time; /* when the GPUs were looked at, ns since 1970 */
+	unsigned n;
+	struct estimate_gpu gpu[DRYRUN_DEVICES_MAX]; /* in the order in which CUDA numbers them */
+};
+
 struct estimate_args {
 	/* Only the command, the user, and dryrun without its memory and context. */
 	struct run_command_args run;
 	const struct device_kind *kind; /* --device; NULL: not given */
 	uint64_t vram;			/* memory of the device, bytes */
-	struct device_figure context;	/* memory of the CUDA context */
+	/* The GPUs of this host that the script's devices are. Then run.dryrun.held is set, too.
+	 * NULL: not given. */
+	const struct estimate_here *here;
+	struct device_figure context; /* memory of the CUDA context */
 	struct estimate_ranks_args
 		ranks;	       /* its member command is ignored: run.command has the command */
 	const char *rank_list; /* text of --rank if it is more than a number; otherwise NULL */
@@ -158,6 +180,10 @@ static inline bool estimate__failed(const struct estimate_run *run)
 {
 	return run->end == RUN_ENDED && run->wait_status != 0;
 }
+/* Memory for the job on a device of e->full, bytes: all, or with --here what is free now. */
+uint64_t estimate__room(const struct estimate *e, size_t device);
+/* The GPU that a device of e->full is; NULL: not with --here, or there is none. */
+const struct estimate_gpu *estimate__gpu(const struct estimate *e, size_t device);
 /* Returns the i-th reason why the figures are only lower bounds, as text that may be in buf; NULL:
  * there are not so many. */
 const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_t size);

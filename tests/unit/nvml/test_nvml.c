@@ -81,7 +81,7 @@ static void test_order_bounds(void **state)
 struct usage {
 	uint32_t magic, version, n_devices, pad;
 	struct {
-		uint64_t total, used, context, pad;
+		uint64_t total, used, context, pad, held;
 	} device[NVML_DEVICES_MAX];
 	uint64_t reports;
 };
@@ -124,7 +124,7 @@ static void test_dry_run(void **state)
 	struct nvml *s;
 
 	assert_non_null(p);
-	table = (struct usage){ .magic = 0x4d544452, .version = 2 };
+	table = (struct usage){ .magic = 0x4d544452, .version = 3 };
 	s = nvml__open(p, (uintptr_t)&table);
 	assert_non_null(s);
 	assert_true(nvml__is_dry_run(s));
@@ -139,7 +139,14 @@ static void test_dry_run(void **state)
 	assert_int_equal(total, 90);
 	assert_false(nvml__device(s, 2, &name, &total));
 	table.device[1].used = 7;
+	table.device[1].held = 50; /* by other processes */
 	nvml__read(s, &f);
+	assert_int_equal(f.free[0], 80);
+	assert_int_equal(f.free[1], 90 - 7 - 50);
+	table.device[1].held = 84; /* more than there is */
+	nvml__read(s, &f);
+	assert_true(f.has_free[1]);
+	assert_int_equal(f.free[1], 0);
 	assert_int_equal(f.n, 2);
 	assert_true(f.known[0] && f.known[1]);
 	assert_int_equal(f.used[0], 0);
@@ -167,10 +174,10 @@ static void test_hostile_table(void **state)
 {
 	static const struct {
 		uint32_t magic, version, n_devices;
-	} bad[] = { { 0, 2, 1 },
-		    { 0x4d544452, 1, 1 },
-		    { 0x4d544452, 2, NVML_DEVICES_MAX + 1 },
-		    { 0x4d544452, 2, UINT32_MAX } };
+	} bad[] = { { 0, 3, 1 },
+		    { 0x4d544452, 2, 1 },
+		    { 0x4d544452, 3, NVML_DEVICES_MAX + 1 },
+		    { 0x4d544452, 3, UINT32_MAX } };
 	struct proc *p = proc__open(getpid());
 	struct nvml_figures f;
 	struct nvml *s;
@@ -192,7 +199,7 @@ static void test_hostile_table(void **state)
 		nvml__free(s);
 	}
 	/* a valid table, then one with more devices than at first, then none */
-	table = (struct usage){ .magic = 0x4d544452, .version = 2, .n_devices = 1 };
+	table = (struct usage){ .magic = 0x4d544452, .version = 3, .n_devices = 1 };
 	s = nvml__open(p, (uintptr_t)&table);
 	assert_non_null(s);
 	table.n_devices = NVML_DEVICES_MAX;

@@ -176,6 +176,18 @@ __attribute__((format(printf, 2, 3))) static int add_variable(struct dryrun *dry
 	return 0;
 }
 
+/* Adds the sizes that other processes hold, with commas between them. 0 or -ENOMEM. */
+static int add_held(struct dryrun *dryrun, const struct dryrun_args *args)
+{
+	char text[DRYRUN_DEVICES_MAX * 21 + 1];
+	size_t at = 0;
+
+	for (unsigned i = 0; args->held && i < args->devices; i++)
+		at += (size_t)snprintf(text + at, sizeof(text) - at, "%s%" PRIu64, i ? "," : "",
+				       args->held[i]);
+	return at ? add_variable(dryrun, "MEMTRACE_DRYRUN_HELD=%s", text) : 0;
+}
+
 /* Adds the variables of the dry run's device. Returns 0 or not. */
 static int add_device(struct dryrun *dryrun, const struct dryrun_args *args)
 {
@@ -218,6 +230,7 @@ static int make_env(struct dryrun *dryrun, const struct dryrun_args *args)
 		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_PACED=%d", DRYRUN_PACED);
 	if (args->devices)
 		err |= add_variable(dryrun, "MEMTRACE_DRYRUN_DEVICES=%u", args->devices);
+	err |= add_held(dryrun, args);
 	err |= add_device(dryrun, args);
 	err |= add_variable(dryrun, "TRITON_LIBCUDA_PATH=%s", dryrun->dir);
 	err |= add_variable(dryrun, "TRITON_CACHE_DIR=%s/triton", dryrun->cache);

@@ -101,6 +101,14 @@ const struct device_kind *device_kind__find(const char *text)
 	return NULL;
 }
 
+const struct device_kind *device_kind__named(const char *name)
+{
+	for (size_t i = 0; i < sizeof(kinds) / sizeof(*kinds); i++)
+		if (!strcmp(name, kinds[i].name))
+			return &kinds[i];
+	return NULL;
+}
+
 const char *figure_source__name(enum figure_source source)
 {
 	switch (source) {

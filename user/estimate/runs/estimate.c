@@ -157,6 +157,9 @@ static int run_once_more(struct estimate *e, const char *name, uint64_t vram, bo
 
 	unlink(path);
 	args.dryrun.vram = vram;
+	/* Later runs look for the need, whatever is free now. */
+	if (ret != &e->run)
+		args.dryrun.held = NULL;
 	args.dryrun.context_given = true;
 	args.dryrun.context = e->args->context.bytes;
 	args.dryrun.log = lean ? NULL : join_path(e, "log", log, sizeof(log));
@@ -344,12 +347,32 @@ static int analyse(struct estimate *e, const char *name, struct analysis **ret)
 	return EXIT_FAILED;
 }
 
-/* Chooses the CUDA device that needs most. Returns 0 or an exit code, logged. */
+const struct estimate_gpu *estimate__gpu(const struct estimate *e, size_t device)
+{
+	const struct estimate_here *here = e->args->here;
+	struct model_device d;
+
+	model__device(e->full->model, device, &d);
+	if (!here || d.device.index >= here->n)
+		return NULL;
+	return &here->gpu[d.device.index];
+}
+
+uint64_t estimate__room(const struct estimate *e, size_t device)
+{
+	const struct estimate_gpu *g = estimate__gpu(e, device);
+
+	return g ? g->free : e->args->vram;
+}
+
+/* Chooses the CUDA device that needs most, compared with its memory. Returns 0 or an exit code,
+ * logged. */
 static int choose_device(struct estimate *e)
 {
 	const struct model *m = e->full->model;
 	struct estimate_parts p;
 	struct model_device d;
+	int64_t left, least = INT64_MAX;
 
 	e->device = -1;
 	for (size_t i = 0; i < model__devices(m); i++) {
@@ -360,8 +383,10 @@ static int choose_device(struct estimate *e)
 			log_err("out of memory");
 			return EXIT_FAILED;
 		}
-		if (e->device >= 0 && p.needs <= e->parts.needs)
+		left = estimate_parts__left(estimate__room(e, i), &p);
+		if (e->device >= 0 && left >= least)
 			continue;
+		least = left;
 		e->device = (int)i;
 		e->parts = p;
 	}

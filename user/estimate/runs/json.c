@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "report/doc.h"
 
 #define ESTIMATE_FORMAT 1 /* grows when a key is removed or changes its meaning */
@@ -106,7 +107,7 @@ static int put_parts(struct json *j, const struct estimate *e, size_t device)
 	json__uint(j, "peak_allocated", p.allocated);
 	json__uint_or_null(j, "peak_reserved", p.reserved_known, p.reserved);
 	json__uint(j, "needs", p.needs);
-	json__int(j, "left", estimate_parts__left(e->args->vram, &p));
+	json__int(j, "left", estimate_parts__left(estimate__room(e, device), &p));
 	json__string(j, "peak_is", figure__name(d.peak_is));
 	json__uint(j, "peak_step", d.peak_step + 1); /* from 1: for older readers */
 	json__uint(j, "peak_step_number", d.peak_step + 1);
@@ -131,6 +132,60 @@ static int put_devices(struct json *j, const struct estimate *e)
 	}
 	json__close_array(j);
 	return err;
+}
+
+/* Adds the processes that are known to hold memory of a GPU. */
+static void put_holders(struct json *j, const struct estimate_gpu *g)
+{
+	json__open_array(j, "holders");
+	for (size_t i = 0; i < g->table->n; i++) {
+		const struct gpu_holder *h = &g->table->v[i];
+		const struct holder_process *p = h->process;
+
+		if (!h->bytes || (g->slice != GPUS_NO_SLICE && h->slice != g->slice))
+			continue;
+		json__open_object(j, NULL);
+		json__int(j, "pid", p->pid);
+		json__string(j, "user", *p->user ? p->user : NULL);
+		json__string(j, "command", *p->command ? p->command : NULL);
+		json__string(j, "container", *p->container ? p->container : NULL);
+		json__string(j, "pod", *p->pod ? p->pod : NULL);
+		json__uint(j, "bytes", h->bytes);
+		json__bool(j, "left_over", h->left_over);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+/* Adds the GPUs of --here; null: not given. */
+static void put_here(struct json *j, const struct estimate_here *here)
+{
+	char text[40];
+
+	if (!here) {
+		json__null(j, "here");
+		return;
+	}
+	json__open_object(j, "here");
+	json__string(j, "time", text__date(text, sizeof(text), here->time));
+	json__open_array(j, "devices");
+	for (unsigned i = 0; i < here->n; i++) {
+		const struct estimate_gpu *g = &here->gpu[i];
+
+		snprintf(text, sizeof(text), "cuda:%u", i);
+		json__open_object(j, NULL);
+		json__string(j, "device", text);
+		json__uint(j, "gpu", g->gpu);
+		json__uint_or_null(j, "slice", g->slice != GPUS_NO_SLICE, g->slice);
+		json__string(j, "name", g->name);
+		json__string(j, "uuid", *g->uuid ? g->uuid : NULL);
+		json__uint(j, "total", g->total);
+		json__uint(j, "free", g->free);
+		put_holders(j, g);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
 }
 
 /* Adds the first request that was refused; null: none was. */
@@ -280,6 +335,7 @@ int estimate_json__put(struct json *j, const struct estimate *e)
 	json__close_array(j);
 	put_verdict(j, e);
 	put_device(j, e);
+	put_here(j, e->args->here);
 	put_rank(j, e);
 	put_run(j, "run", &e->run, e->args->vram);
 	if (!e->full) {

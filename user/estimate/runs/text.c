@@ -77,6 +77,23 @@ static void put_growing(struct text *t)
 			growth_summary__say(&t->e->growth, text));
 }
 
+/* Writes the memory that there is for the job, in the two ways of the verdict: "X of OF", "but
+ * HAS". Each has 64 bytes. */
+static void put_room(const struct estimate *e, char of[64], char has[64])
+{
+	const struct estimate_gpu *g = estimate__gpu(e, (size_t)e->device);
+	char room[24];
+
+	bytes(room, estimate__room(e, (size_t)e->device));
+	if (g) {
+		snprintf(of, 64, "the %s that are free on GPU %u", room, g->gpu);
+		snprintf(has, 64, "GPU %u has %s free", g->gpu, room);
+	} else {
+		snprintf(of, 64, "%s", room);
+		snprintf(has, 64, "the device has %s", room);
+	}
+}
+
 /* Prints the verdict with its figures and the reasons why they may be too small. */
 static void put_verdict(struct text *t)
 {
@@ -93,13 +110,9 @@ static void put_verdict(struct text *t)
 	bool found = leads_with_smallest(e);
 	bool grows = is_growth_said(e);
 	const char *colon = grows ? "" : ":";
-	char buf[256], why[256], a[24], b[24], c[24];
+	char buf[256], why[256], of[64], has[64], a[24], b[24];
 	bool bound = estimate__bound(e, 0, why, sizeof(why)) != NULL;
 	int64_t left;
-
-	if (found)
-		parts.needs = e->smallest.vram;
-	left = estimate_parts__left(e->args->vram, &parts);
 
 	if (t->colour)
 		fprintf(t->out, "\033[1;%dm", colours[e->verdict]);
@@ -110,18 +123,21 @@ static void put_verdict(struct text *t)
 		fputs(": no CUDA device was used\n", t->out);
 		return;
 	}
+	if (found)
+		parts.needs = e->smallest.vram;
+	left = estimate_parts__left(estimate__room(e, (size_t)e->device), &parts);
+	put_room(e, of, has);
 	if (grows)
 		put_growth(t, e->verdict == VERDICT_FITS ? "but" : "and");
 	snprintf(buf, sizeof(buf), "%s%s", bound ? "at least " : "", bytes(a, parts.needs));
 	if (e->verdict == VERDICT_FITS && left >= 0)
-		fprintf(t->out, "%s needs %s of %s, %s are left\n", colon, buf,
-			bytes(b, e->args->vram), bytes(c, (uint64_t)left));
+		fprintf(t->out, "%s needs %s of %s, %s are left\n", colon, buf, of,
+			bytes(b, (uint64_t)left));
 	else if (e->verdict == VERDICT_DOES_NOT_FIT && left < 0)
-		fprintf(t->out, "%s needs %s, but the device has %s: %s are missing\n", colon, buf,
-			bytes(b, e->args->vram), bytes(c, (uint64_t)-left));
+		fprintf(t->out, "%s needs %s, but %s: %s are missing\n", colon, buf, has,
+			bytes(b, (uint64_t)-left));
 	else
-		fprintf(t->out, "%s needs %s, the device has %s\n", colon, buf,
-			bytes(b, e->args->vram));
+		fprintf(t->out, "%s needs %s, %s\n", colon, buf, has);
 	if (found && e->parts.needs > parts.needs)
 		fprintf(t->out, "  with more memory PyTorch would take up to %s, %s of it cached\n",
 			bytes(a, e->parts.needs), bytes(b, e->parts.bytes[PART_CACHED]));
@@ -134,6 +150,30 @@ static void put_verdict(struct text *t)
 		return;
 	fprintf(t->out, "  %" PRIu64 " %s refused, and the script continued\n", e->run.ooms,
 		e->run.ooms == 1 ? "request for memory was" : "requests for memory were");
+}
+
+/* Prints the GPUs of --here, with the processes that hold their memory. */
+static void put_here(struct text *t)
+{
+	const struct estimate *e = t->e;
+	const struct estimate_here *here = e->args->here;
+	const struct estimate_gpu *full;
+	char left[24], total[24];
+
+	for (unsigned i = 0; here && i < here->n; i++) {
+		const struct estimate_gpu *g = &here->gpu[i];
+
+		text__paragraph(t->out, text__one_line(t->width), "  ", "    ",
+				"cuda:%u is GPU %u: %s, %s of %s free%s%s", i, g->gpu, g->name,
+				bytes(left, g->free), bytes(total, g->total),
+				*g->held ? "; held: " : "", g->held);
+	}
+	if (e->verdict != VERDICT_DOES_NOT_FIT || e->device < 0)
+		return;
+	full = estimate__gpu(e, (size_t)e->device);
+	if (full && (leads_with_smallest(e) ? e->smallest.vram : e->parts.needs) <= full->total)
+		fprintf(t->out, "  it would fit if nothing else held memory of GPU %u\n",
+			full->gpu);
 }
 
 /* Prints the smallest device that fits, if it was asked for. */
@@ -500,6 +540,7 @@ int estimate_text(FILE *out, const struct estimate *e)
 	t.colour = report_text__colour(out, &t.opts);
 	put_verdict(&t);
 	put_smallest(&t);
+	put_here(&t);
 	put_run(&t);
 	put_overflow(&t);
 	if (e->device >= 0) {

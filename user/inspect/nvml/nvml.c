@@ -14,12 +14,12 @@
 /* ---- the dry-run library's table: tools/dryrun ---- */
 
 #define DRYRUN_MAGIC 0x4d544452
-#define DRYRUN_VERSION 2
+#define DRYRUN_VERSION 3
 
 struct dryrun_usage {
 	uint32_t magic, version, n_devices, pad;
 	struct { /* bytes */
-		uint64_t total, used, context, pad;
+		uint64_t total, used, context, pad, held;
 	} device[NVML_DEVICES_MAX];
 	uint64_t reports; /* see nvml__count_reports() */
 };
@@ -465,9 +465,9 @@ static void read_dry_run(struct nvml *s, struct nvml_figures *ret)
 	for (i = 0; i < ret->n; i++) {
 		ret->used[i] = u.device[i].used;
 		ret->known[i] = true;
-		/* a dry run's device has no other process */
 		ret->has_free[i] = u.device[i].used <= s->dry_total[i];
 		ret->free[i] = s->dry_total[i] - u.device[i].used;
+		ret->free[i] -= u.device[i].held < ret->free[i] ? u.device[i].held : ret->free[i];
 	}
 }
 
