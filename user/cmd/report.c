@@ -24,12 +24,16 @@
 struct options {
 	struct report_args shown;
 	struct report_files r;
-	const char *columns; /* --columns; NULL: not given */
+	const char *columns;		   /* --columns; NULL: not given */
+	const char *scopes[STREAM_SCOPES]; /* --scope */
+	size_t nscopes;
 	bool no_overview, by_given, csv;
 };
 
 enum {
 	OPT_TREE = OPT_COMMANDS_OWN,
+	OPT_SCOPE,
+	OPT_SCOPES,
 	OPT_BARS,
 	OPT_NO_BARS,
 	OPT_NO_OVERVIEW,
@@ -43,17 +47,21 @@ enum {
 };
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME", 0,
-	  "Moment: peak (default), end, first out-of-memory error, seconds since the start, or "
-	  "first mark NAME",
+	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME|scope:NAME#N", 0,
+	  "Moment: peak (default), end, first out of memory, seconds since the start, a mark, or "
+	  "the peak of a function",
 	  OPTIONS_SHOW },
 	{ "by", OPT_BY, "line|stack|module|layer|phase|role|thread|segment", 0,
 	  "Group rows (default line); layer: a module with all inside. Several, such as "
 	  "module,role: all but stack, layer, segment",
 	  OPTIONS_SHOW },
+	{ "scope", OPT_SCOPE, "FUNCTION", 0, "Also print runs and peak of this Python function",
+	  OPTIONS_SHOW },
+	{ "scopes", OPT_SCOPES, NULL, 0, "Print only the table of scopes, without rows",
+	  OPTIONS_SHOW },
 	{ "tree", OPT_TREE, NULL, 0, "Show modules as a tree", OPTIONS_SHOW },
-	{ "device", OPT_DEVICE, "DEVICE", 0,
-	  "Device: cuda:0, cpu, ... (default: the largest peak, CUDA first)", OPTIONS_SHOW },
+	{ "device", OPT_DEVICE, "DEVICE", 0, "Device: cuda:0, cpu ... (default: highest peak)",
+	  OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, otherwise all)",
 	  OPTIONS_SHOW },
 	{ "filter", OPT_FILTER, "EXPR", 0,
@@ -78,8 +86,7 @@ static const struct argp_option options[] = {
 	  "With --together --format json: only the rows in which recordings differ, without each "
 	  "recording's share",
 	  OPTIONS_PARTS },
-	{ "columns", OPT_COLUMNS, "NAMES", 0,
-	  "Columns of text and csv: size,blocks,location,...; +NAMES adds to the default",
+	{ "columns", OPT_COLUMNS, "NAMES", 0, "Columns: size,blocks,location,...; +NAMES adds some",
 	  OPTIONS_OUTPUT },
 	{ "bars", OPT_BARS, NULL, OPTION_RARE,
 	  "Draw bars (default: on a terminal that is wide enough)", OPTIONS_OUTPUT },
@@ -171,6 +178,34 @@ static void parse_fail_if(struct report_files *r, const char *arg, struct argp_s
 	free(why);
 }
 
+/* Adds a function of --scope. Calls argp_error() for one that cannot be a function's name. */
+static void parse_scope(struct options *o, const char *arg, struct argp_state *state)
+{
+	if (!facts__is_scope(arg))
+		argp_error(state,
+			   "--scope: '%s' is not the name of a Python function; try rollout, "
+			   "Trainer.evaluate or train.py:rollout",
+			   arg);
+	if (o->nscopes == STREAM_SCOPES)
+		argp_error(state, "--scope: more than %d functions", STREAM_SCOPES);
+	o->scopes[o->nscopes++] = arg;
+}
+
+/* Calls argp_error() for options that cannot be combined with --scope or --scopes. */
+static void check_scopes(const struct options *o, struct argp_state *state)
+{
+	const struct report_files *r = &o->r;
+	enum report_format format = o->shown.format;
+
+	if (r->scopes && (o->by_given || r->tree || r->advice || r->segments))
+		argp_error(state, "--scopes cannot be combined with --by, --tree or --advice");
+	if (r->scopes && format != REPORT_AS_TEXT && format != REPORT_AS_JSON)
+		argp_error(state, "--scopes works only with --format text or json");
+	if ((r->scopes || o->nscopes) && (r->together == TOGETHER_YES || format == REPORT_AS_HTML))
+		argp_error(state, "--scope and --scopes are for each recording by itself; add "
+				  "--apart");
+}
+
 /* Parses --columns after all other options, since they determine which columns there are. */
 static void parse_columns(struct options *o, struct argp_state *state)
 {
@@ -201,6 +236,7 @@ static void check_options(struct options *o, struct argp_state *state)
 		argp_error(state,
 			   "--tree works only with --by module and --format text; see --by layer");
 	report_args__check_csv(state, o->csv, o->shown.format == REPORT_AS_CSV);
+	check_scopes(o, state);
 	if (r->segments && (o->shown.select.filter || o->shown.select.nhide))
 		argp_error(
 			state,
@@ -247,6 +283,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 					  "--by line,module");
 		o->by_given = true;
 		parse_by(r, arg, state);
+		break;
+	case OPT_SCOPE:
+		parse_scope(o, arg, state);
+		break;
+	case OPT_SCOPES:
+		r->scopes = true;
 		break;
 	case OPT_TREE:
 		r->tree = true;
@@ -325,6 +367,9 @@ static int report(struct options *o)
 	r->n_missing = in.n_missing;
 	r->at = o->shown.at;
 	r->at.at_default = !o->shown.at_given && r->n == 1;
+	r->at.at_device = o->shown.device;
+	r->at.scopes = o->scopes;
+	r->at.nscopes = o->nscopes;
 	r->device = o->shown.device;
 	r->format = o->shown.format;
 	if (r->format == REPORT_AS_HTML) {
@@ -335,7 +380,8 @@ static int report(struct options *o)
 	r->which_line = o->shown.which_line;
 	r->select = &o->shown.select;
 	r->colour = o->shown.colour;
-	r->overview = !o->no_overview && !r->tree && !r->segments && !r->split && r->by == BY_LINE;
+	r->overview = !o->no_overview && !r->tree && !r->segments && !r->split &&
+		      r->by == BY_LINE && !r->scopes;
 	if (r->tree)
 		r->by = BY_MODULE;
 	if (!status)

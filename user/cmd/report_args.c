@@ -84,7 +84,7 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 			argp_error(
 				state,
 				"--at: unknown moment '%s'; use peak, end, oom, seconds since the "
-				"start or mark:NAME",
+				"start, mark:NAME or scope:NAME#N",
 				arg);
 		break;
 	case OPT_BY:

@@ -202,8 +202,7 @@ static const struct argp argp = {
 	.options = options,
 	.parser = parse,
 	.args_doc = "[--] COMMAND [ARGUMENT...]",
-	.doc = "Start a command and record it from its first allocation. Standard input and output "
-	       "are passed through.",
+	.doc = "Start a command and record it from its first allocation.",
 	.children = children,
 };
 

@@ -41,8 +41,9 @@ struct analysis {
 	const char *end_why;
 };
 
-/* Opens a recording ("-": standard input) and an empty model. Returns 0 and *ret, or EXIT_FAILED or
- * EXIT_UNUSABLE, logged. */
+/* Opens a recording ("-": standard input) and an empty model. Reads the recording once before, if
+ * opts->at_scope asks for the moment of a scope. opts: NULL for the defaults. Returns 0 and *ret,
+ * or EXIT_FAILED or EXIT_UNUSABLE, logged. */
 int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret);
 /*
  * Feeds every event to the model and finishes the model. The callback each (may be NULL) gets each
@@ -61,8 +62,8 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 int analysis__end_failure(const char *path, const struct mtr_reader *r, uint64_t events,
 			  struct failure *f);
 
-/* Parses the argument of --at: "peak", "end", "oom", a time ("12.8", "12.8s", "900ms"), or
- * "mark:NAME". Returns 0 or -EINVAL. */
+/* Parses the argument of --at: "peak", "end", "oom", a time ("12.8", "12.8s", "900ms"),
+ * "mark:NAME", "scope:NAME" or "scope:NAME#N". Returns 0 or -EINVAL. */
 int analysis__parse_at(const char *s, struct model_opts *ret);
 /* Finds the device that --device names (NULL: the main device). Returns 0 and *ret, or
  * EXIT_UNUSABLE, logged with the recording's devices. */

@@ -30,12 +30,26 @@ extern const char *const moment_names[]; /* values of --at, and "time"; NULL at 
 struct model_opts {
 	enum moment at;	  /* moment whose live blocks are kept ("the mark") */
 	uint64_t at_time; /* ns since the start, for AT_TIME */
+	/* For AT_TIME, if not 0: the moment is after the event with this number, and at_time is
+	   only what reports say. */
+	uint64_t at_event;
 	/* Name or pattern of a mark (event__mark_is()); "": none. At the first such mark,
 	 * model__event() sets at_time, for AT_TIME, and clears at_mark. */
 	char at_mark[128];
 	/* AT_PEAK is the default, not the user's choice. Then analysis__run() marks the end in a
 	 * recording of a killed process's last moments (--on-kill). */
 	bool at_default;
+	/*
+	 * Moment of a scope: analysis__open() finds it and sets at_time and at_event. at_scope: the
+	 * scope's name, which model__new() adds to the scopes; "": none. at_run: number of its run,
+	 * from 1 on; 0: the run with the highest peak. at_device: name of the device that the peak
+	 * is of; NULL: the main device.
+	 */
+	char at_scope[STREAM_SCOPE];
+	uint64_t at_run;
+	const char *at_device;
+	const char *const *scopes; /* names for model__add_scope(), borrowed */
+	size_t nscopes;
 	/*
 	 * Maximum number of sites kept (distinct stack, size ...) that have no block that is live
 	 * now or at the mark. 0: about 260,000. Beyond it ROWS_TOTAL adds up sites without their
@@ -557,6 +571,73 @@ uint64_t model__length(const struct model *m, uint64_t end);
 bool model__first_step_whole(const struct model *m);
 /* Median duration of the kept steps, ns, without an incomplete first step. 0: no such step. */
 uint64_t model__step_time(const struct model *m);
+
+/*
+ * Scopes: Python functions that the user names. A run of a scope begins with the first allocation
+ * of a thread inside the function, and ends before the thread's first allocation outside of it. So
+ * calls without an allocation between them are one run, and a recursive call is part of the outer
+ * one. A path is a scope inside the scopes around it.
+ */
+/*
+ * Adds a scope before the first event. One that the model has already is not added again. A
+ * recording's fact "scopes" adds others. Returns 0, -ENOMEM, -EINVAL (not facts__is_scope()) or
+ * -E2BIG (more than STREAM_SCOPES).
+ */
+int model__add_scope(struct model *m, const char *function);
+/* The i-th scope's name as it was given; NULL: there are no more. Sets *found to whether the
+ * function was on a stack. The model owns the name. */
+const char *model__scope_function(const struct model *m, size_t i, bool *found);
+
+struct model_scope {
+	const char *name; /* as model__scope_function() */
+	size_t parent;	  /* index of the scope around it; SIZE_MAX: none. It is below this index */
+	unsigned depth;	  /* number of scopes around it */
+	uint64_t runs;	  /* runs that began */
+	uint64_t open;	  /* runs that had no known end when the recording ended */
+	/* From a run's first to its last allocation, ns: the sum, and the longest. */
+	uint64_t time, longest;
+};
+size_t model__scopes(const struct model *m); /* number of paths */
+void model__scope(const struct model *m, size_t i, struct model_scope *ret);
+/* The median of that time over the path's kept runs, ns; 0: there is none, or no memory. */
+uint64_t model__scope_median_time(const struct model *m, size_t i);
+/* Runs that are missing because too many were open at a time, or there were too many paths. */
+uint64_t model__scopes_left_out(const struct model *m);
+
+/* Bytes of a device in a run. All threads count, except in kept. */
+struct model_scope_level {
+	uint64_t start;		/* allocated just before the run began */
+	uint64_t peak;		/* maximum of allocated while it ran */
+	uint64_t peak_time;	/* ns */
+	uint64_t peak_event;	/* number of the event at the peak, as model_opts.at_event */
+	uint64_t peak_reserved; /* 0 without totals */
+	/* Allocated after the thread's last event before its first allocation outside. */
+	uint64_t end;
+	/* Part of end that the run's own thread allocated in the run. */
+	uint64_t kept;
+	uint64_t run; /* number of the run in its path, from 1 */
+};
+/* Sets *ret to the run of path i with the highest peak on the device, and peak_reserved to the
+ * maximum of all its runs. False: no run has figures of this device. */
+bool model__scope_highest(const struct model *m, size_t i, size_t device,
+			  struct model_scope_level *ret);
+/* Sets *change to the median of end - start, and *kept to the median of kept, over the path's kept
+ * runs that ended. False: there is none with figures of the device. */
+bool model__scope_medians(const struct model *m, size_t i, size_t device, int64_t *change,
+			  uint64_t *kept);
+
+struct model_scope_run {
+	size_t scope;	     /* index of its path */
+	uint64_t number;     /* in its path, from 1 */
+	uint32_t thread;     /* number in the dict */
+	bool ended;	     /* false: it had no known end when the recording ended */
+	uint64_t begin, end; /* ns; of its first and its last allocation */
+};
+size_t model__scope_runs(const struct model *m); /* kept runs, in the order in which they began */
+void model__scope_run(const struct model *m, size_t run, struct model_scope_run *ret);
+/* False: the run has no figures of this device. */
+bool model__scope_run_level(const struct model *m, size_t run, size_t device,
+			    struct model_scope_level *ret);
 
 struct model_layer_sums {
 	uint64_t peak_allocated; /* maximum of live bytes that were allocated in the layer */

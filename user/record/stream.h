@@ -253,6 +253,14 @@ bool facts__digits(const char **at, uint64_t *ret);
 size_t facts__count(const struct facts *f);
 /* Gets the i-th fact, in the order in which the keys were first set. f owns both texts. */
 void facts__at(const struct facts *f, size_t i, const char **key, const char **value);
+/*
+ * Whether this is the name of a scope: a Python function's name, "rollout", the end of its
+ * qualified name, "Trainer.evaluate", or one of these after the end of its file's path,
+ * "train.py:rollout". The fact "scopes" is a JSON array of such names.
+ */
+bool facts__is_scope(const char *name);
+#define STREAM_SCOPES 12 /* scopes of a recording or a report */
+#define STREAM_SCOPE 512 /* bytes of a name, with its NUL */
 /* Writes a device's name, such as "cuda:0" or "cpu". DEVICE_NAME bytes suffice. Returns buf. */
 #define DEVICE_NAME 16
 const char *device__name(struct device d, char *buf, size_t size);

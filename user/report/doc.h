@@ -63,6 +63,8 @@ void report_json__figures(struct json *j, const struct model_device *d);
  * host_verdict__of_model(). 0 or -ENOMEM. */
 int report_json__host(struct json *j, const struct model *m, const struct facts *f,
 		      uint64_t duration);
+/* Writes "scopes": the functions that --scope names, and their runs; nothing if there are none. */
+void report_scopes__json(struct json *j, const struct model *m);
 /* Writes file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
 /* Writes "stack" of a row, from the root on. */

@@ -66,6 +66,7 @@ struct report_files {
 	enum group by;
 	unsigned split;	    /* as in struct row_opts */
 	bool segments;	    /* rows are segments; by and split are ignored */
+	bool scopes;	    /* text only: print the table of scopes, and no rows */
 	bool tree;	    /* text only: print the modules as a tree */
 	const char *device; /* NULL: the main device of each recording */
 	uint32_t columns;   /* columns of text: bits 1 << COL_*; 0: the default ones */

@@ -26,6 +26,7 @@ struct report_text_opts {
 	uint64_t at_time;   /* that moment in ns, if at is AT_TIME */
 	enum frame_choice which_line;	    /* --frames all */
 	bool segments;			    /* --by segment; by is ignored */
+	bool scopes;			    /* --scopes: no rows, only the table of scopes */
 	const struct report_select *select; /* filter.h; NULL: all rows */
 	enum report_choice bars;	    /* REPORT_AUTO: on a terminal with room for them */
 	enum report_choice colour; /* REPORT_AUTO: on a terminal, unless NO_COLOR says otherwise */
@@ -65,6 +66,10 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 /* Prints the table of --by segment with its sums before it. */
 int report_text__segments(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			  const struct report_text_opts *o);
+/* Prints the functions that --scope names, with their runs and memory of the device, after an empty
+ * line. */
+int report_text__scopes(FILE *out, const struct model *m, size_t device,
+			const struct report_text_opts *o);
 /* Prints a list from the driver's figure for the process down to requested bytes, with all
  * differences. Prints nothing if only blocks are known. */
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,

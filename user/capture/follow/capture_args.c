@@ -22,6 +22,7 @@
 enum {
 	OPT_STEPS = 0x1000,
 	OPT_RING,
+	OPT_SCOPE,
 	OPT_COST,
 	OPT_CLOCK,
 	OPT_CHILDREN,
@@ -65,6 +66,10 @@ static const struct argp_option options[] = {
 	  "Buffer between the kernel and memtrace-bpf: a power of two (default 16M)",
 	  OPTIONS_RECORD },
 	{ "cost", OPT_COST, "PERCENT", 0, "Record less detail while tracing adds more time: 1%",
+	  OPTIONS_RECORD },
+	{ "scope", OPT_SCOPE, "FUNCTION", OPTION_RARE,
+	  "Let reports show runs, time and peak of a Python function, such as rollout, "
+	  "Trainer.evaluate or train.py:rollout; repeatable",
 	  OPTIONS_RECORD },
 	SESSION_SWITCHES(SWITCH_OPTION){ 0 },
 };
@@ -132,6 +137,22 @@ static void parse_clock(struct argp_state *state, const char *arg, struct clock_
 		argp_error(state, "--clock-offset: '%s' is not OFFSET,ERROR in nanoseconds", arg);
 }
 
+static void add_scope(struct argp_state *state, const char **scopes, const char *arg)
+{
+	size_t n = 0;
+
+	while (n < STREAM_SCOPES && scopes[n])
+		n++;
+	if (!facts__is_scope(arg))
+		argp_error(state,
+			   "--scope: '%s' is not the name of a Python function; try rollout, "
+			   "Trainer.evaluate or train.py:rollout",
+			   arg);
+	if (n == STREAM_SCOPES)
+		argp_error(state, "--scope: more than %d functions", STREAM_SCOPES);
+	scopes[n] = arg;
+}
+
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct capture_args *a = state->input;
@@ -152,6 +173,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				   "--ring-size: '%s' is not a power of two between 64K and 1G",
 				   arg);
 		a->session.ring_bytes = n;
+		break;
+	case OPT_SCOPE:
+		add_scope(state, a->session.scopes, arg);
 		break;
 	case OPT_CLOCK:
 		parse_clock(state, arg, &a->session.clock_offset);

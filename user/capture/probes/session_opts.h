@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "record/stream.h"
+
 /* Difference of the clocks of this host and of a machine that collects recordings (fetch). */
 struct clock_offset {
 	int64_t offset; /* this host's clock minus the other's, ns */
@@ -50,7 +52,8 @@ struct session_opts {
 				nor CUDA */
 	uint64_t steps;	     /* the stream ends after so many whole optimizer steps; 0: no bound */
 	size_t ring_bytes; /* size of the ring in bytes, a power of two; 0: the default of 16 MiB */
-	bool dry_run;	   /* the target computes nothing, so its steps take no time */
+	const char *scopes[STREAM_SCOPES]; /* names for the fact "scopes"; NULL: no more */
+	bool dry_run; /* the target computes nothing, so its steps take no time */
 	bool started; /* the target is our child, which waits to run its program; that may be any
 			 program */
 	bool late; /* the target is not our child and does not wait for us; it has just begun, and

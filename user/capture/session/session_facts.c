@@ -163,11 +163,10 @@ bool session__misses_forks(const struct session *session)
 	       cuda_calls__by_pid(session->decoder->calls);
 }
 
-/* Sets the fact "cmdline": the arguments as one JSON array. */
-static int set_cmdline(struct session *session)
+/* Sets a fact to a JSON array. put() writes what is in the array. 0 or -errno. */
+static int set_array(struct session *session, const char *key,
+		     void (*put)(const struct session *session, struct json *json))
 {
-	const char *args;
-	size_t len;
 	char *text = NULL;
 	size_t size;
 	struct json *json;
@@ -176,8 +175,6 @@ static int set_cmdline(struct session *session)
 
 	if (!out)
 		return -ENOMEM;
-	proc__complete_cmdline(session->target.proc);
-	args = proc__cmdline(session->target.proc, &len);
 	json = json__new(out, false);
 	if (!json) {
 		fclose(out);
@@ -185,17 +182,37 @@ static int set_cmdline(struct session *session)
 		return -ENOMEM;
 	}
 	json__open_array(json, NULL);
-	for (size_t at = 0; at < len; at += strlen(args + at) + 1)
-		json__string(json, NULL, args + at);
+	put(session, json);
 	json__close_array(json);
 	json__free(json);
 	err = fclose(out) ? -errno : 0;
 	if (!err) {
 		text[strcspn(text, "\n")] = '\0';
-		err = facts__set(session->facts, "cmdline", text);
+		err = facts__set(session->facts, key, text);
 	}
 	free(text);
 	return err;
+}
+
+static void put_arguments(const struct session *session, struct json *json)
+{
+	size_t len;
+	const char *args = proc__cmdline(session->target.proc, &len);
+
+	for (size_t at = 0; at < len; at += strlen(args + at) + 1)
+		json__string(json, NULL, args + at);
+}
+
+static void put_scopes(const struct session *session, struct json *json)
+{
+	for (size_t i = 0; i < STREAM_SCOPES && session->opts.scopes[i]; i++)
+		json__string(json, NULL, session->opts.scopes[i]);
+}
+
+static int set_cmdline(struct session *session)
+{
+	proc__complete_cmdline(session->target.proc);
+	return set_array(session, "cmdline", put_arguments);
 }
 
 /* Sets the fact `key` to the target of the link /proc/PID/NAME, if it is readable. */
@@ -310,6 +327,8 @@ int session__set_facts(struct session *session)
 	session__set_rank(session);
 	err |= set_place(session);
 	err |= facts__set(session->facts, "version", MEMTRACE_VERSION);
+	if (session->opts.scopes[0])
+		err |= set_array(session, "scopes", put_scopes);
 	if (uname(&un) == 0) {
 		err |= facts__set(session->facts, "kernel", un.release);
 		if (*un.nodename)

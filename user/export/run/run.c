@@ -56,6 +56,8 @@ static void name_moment(struct export_run *r)
 	case AT_TIME:
 		if (*o->at_mark)
 			snprintf(r->moment, sizeof(r->moment), "mark");
+		else if (*o->at_scope)
+			snprintf(r->moment, sizeof(r->moment), "scope");
 		else
 			text__time(r->moment, sizeof(r->moment), o->at_time);
 		break;

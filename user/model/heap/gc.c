@@ -19,6 +19,7 @@
 #include "model/heap/hash_index.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
+#include "model/heap/scopes.h"
 #include "model/heap/steps.h"
 
 #define VARIED_PART 4 /* sums may be a quarter of the sites kept */
@@ -313,6 +314,8 @@ int gc__threads(struct model *m)
 		layers__leave_all(m, t, i, t->last);
 		if (m->steps.caller == t)
 			err = steps__close_call(m);
+		if (!err)
+			err = scopes__end_thread(m, i);
 		free(t->entered);
 		free(t);
 		m->threads.all[i] = NULL;

@@ -16,6 +16,7 @@
 #include "model/heap/growth_watch.h"
 #include "model/heap/hash_index.h"
 #include "model/heap/layers.h"
+#include "model/heap/scopes.h"
 #include "model/heap/state.h"
 #include "record/dict.h"
 
@@ -173,6 +174,8 @@ static int heap__remove_from_sums(struct model *m, struct dev *dev, uint64_t add
 
 	if (!err && m->growth)
 		err = growth__block_freed(m, dev, rec);
+	if (m->scopes.nopen)
+		scopes__block_freed(m, site, rec);
 	dev->pub.live -= site->size;
 	dev->pub.live_blocks--;
 	dev->pub.total_freed += freed && !rec->older ? site->size : 0;

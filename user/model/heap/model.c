@@ -17,6 +17,7 @@
 #include "model/heap/hash_index.h"
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
+#include "model/heap/scopes.h"
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
 #include "record/dict.h"
@@ -420,6 +421,11 @@ struct model *model__new(const struct dict *d, const struct facts *f, const stru
 	m->sites.max = m->sites.sweep_at = m->opts.sites ? m->opts.sites : SITES_KEPT;
 	m->threads.sweep_at = THREADS_KEPT;
 	extents__init(&m->loose, hash__u64(m->seed, 0));
+	for (size_t i = 0; i < m->opts.nscopes; i++)
+		if (model__add_scope(m, m->opts.scopes[i]) == -ENOMEM)
+			goto nomem;
+	if (*m->opts.at_scope && model__add_scope(m, m->opts.at_scope) == -ENOMEM)
+		goto nomem;
 	return m;
 nomem:
 	model__free(m);
@@ -471,6 +477,7 @@ void model__free(struct model *m)
 	free(m->steps.ring[STEP_OPT]);
 	free(m->steps.ring[STEP_CALL]);
 	layers__free(&m->layers);
+	scopes__free(&m->scopes);
 	attribution__free(m->attribution);
 	free(m);
 }
@@ -746,6 +753,12 @@ static int handle_event(struct model *m, struct dev *dev, const struct event *e,
 	}
 }
 
+/* Whether the event comes after the moment of AT_TIME. */
+static bool is_past(const struct model *m, const struct event *e)
+{
+	return m->opts.at_event ? m->seq >= m->opts.at_event : e->time > m->opts.at_time;
+}
+
 /* Takes an event with good numbers. stack, walk: as in model__alloc(). Returns 0, -ENOMEM or a
  * callback's error. */
 static int take_event(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
@@ -756,8 +769,11 @@ static int take_event(struct model *m, const struct event *e, uint32_t stack, ui
 	/* If at_time is before all that is known, the mark is at the first event. */
 	if (m->opts.at == AT_TIME && !m->seq && e->time > m->opts.at_time && begins_late(m, e))
 		m->opts.at_time = e->time;
-	if (m->opts.at == AT_TIME && !m->time_passed && e->time > m->opts.at_time)
+	if (m->opts.at == AT_TIME && !m->time_passed && is_past(m, e))
 		model__pass_time(m, m->opts.at_time);
+	err = scopes__before(m, e, stack, walk);
+	if (err)
+		return err;
 	m->seq++;
 	/* Sweep here: between events only live blocks refer to sites, requests and labels. */
 	if ((m->sites.index.n >= m->sites.sweep_at || m->requests.n >= m->sites.sweep_at ||
@@ -774,6 +790,9 @@ static int take_event(struct model *m, const struct event *e, uint32_t stack, ui
 		return m->watch.err;
 	if (err)
 		return err;
+	if (m->scopes.nopen &&
+	    (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE || e->kind == EVENT_OOM))
+		scopes__after(m, dev, e);
 	m->events += event__counts(e);
 	return 0;
 }
@@ -822,9 +841,10 @@ void model__finish(struct model *m, uint64_t now)
 			layers__close(m, m->threads.all[i]);
 			layers__leave_all(m, m->threads.all[i], i, now);
 		}
-	/* Fails only if memory for the last step is missing; earlier steps stay. */
+	/* Fail only if memory for the last step or run is missing; earlier ones stay. */
 	if (m->steps.caller)
 		(void)steps__close_call(m);
+	(void)scopes__finish(m);
 	if (m->opts.at == AT_TIME && m->opts.at_time > now)
 		m->opts.at_time = now;
 	if (m->opts.at == AT_TIME && !m->time_passed)

@@ -26,6 +26,7 @@
 #include "model/heap/heap.h"
 #include "model/heap/layers.h"
 #include "model/heap/hash_index.h"
+#include "model/heap/scopes.h"
 #include "model/heap/steps.h"
 #include "model/model.h"
 #include "record/detail.h"
@@ -79,6 +80,7 @@ struct model {
 	} sites;
 	struct layers layers;
 	struct steps steps;
+	struct scopes scopes;
 	struct growth_watch *growth; /* NULL: growth__watch() was not called */
 	struct {
 		struct thread_state **all; /* by the dict's number; NULL: no state */

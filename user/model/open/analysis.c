@@ -99,7 +99,8 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 	failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot open: %s%s", name, strerror(err), remedy);
 }
 
-int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret)
+/* As analysis__open(), without the moment of a scope. */
+static int open_once(const char *path, const struct model_opts *opts, struct analysis **ret)
 {
 	struct analysis *a = calloc(1, sizeof(*a));
 	const char *why = NULL;
@@ -129,6 +130,98 @@ nomem:
 	analysis__free(a);
 	log_err("out of memory");
 	return EXIT_FAILED;
+}
+
+/* Finds the run that --at names. False: there is none. */
+static bool find_run(const struct model *m, const struct model_opts *o, size_t device,
+		     struct model_scope_level *ret)
+{
+	struct model_scope_level l;
+	struct model_scope_run run;
+	struct model_scope scope;
+	uint64_t number = 0;
+	bool found = false;
+
+	for (size_t i = 0; i < model__scope_runs(m) && o->at_run; i++) {
+		model__scope_run(m, i, &run);
+		model__scope(m, run.scope, &scope);
+		if (!strcmp(scope.name, o->at_scope) && ++number == o->at_run)
+			return model__scope_run_level(m, i, device, ret);
+	}
+	for (size_t i = 0; i < model__scopes(m) && !o->at_run; i++) {
+		model__scope(m, i, &scope);
+		if (strcmp(scope.name, o->at_scope) != 0 ||
+		    !model__scope_highest(m, i, device, &l) || (found && l.peak <= ret->peak))
+			continue;
+		*ret = l;
+		found = true;
+	}
+	return found;
+}
+
+/* Logs why the recording has no such run. */
+static void log_no_run(const struct analysis *a, const struct model_opts *o)
+{
+	char path[512], name[STREAM_SCOPE];
+	struct model_scope scope;
+	uint64_t runs = 0;
+
+	clean(path, sizeof(path), a->path);
+	clean(name, sizeof(name), o->at_scope);
+	for (size_t i = 0; i < model__scopes(a->model); i++) {
+		model__scope(a->model, i, &scope);
+		runs += strcmp(scope.name, o->at_scope) ? 0 : scope.runs;
+	}
+	if (!runs)
+		log_err("%s: --at: no allocation has a function '%s' on its stack", path, name);
+	else
+		log_err("%s: --at: '%s' ran %" PRIu64 " times, and its run %" PRIu64
+			" is not one of the first %zu that are kept; try --at scope:%s, the run "
+			"with the highest peak",
+			path, name, runs, o->at_run, model__scope_runs(a->model), name);
+}
+
+/* Reads the recording to find the peak of the scope in o, and makes that its moment. Returns 0 or
+ * an exit code, logged. */
+static int find_scope(const char *path, struct model_opts *o)
+{
+	struct model_opts first = *o;
+	struct model_scope_level l;
+	struct analysis *a;
+	size_t device = 0;
+	int status;
+
+	if (!strcmp(path, "-")) {
+		log_err("--at scope:NAME reads a recording twice, so it must be a file, not "
+			"standard input");
+		return EXIT_USAGE;
+	}
+	first.at = AT_END;
+	status = open_once(path, &first, &a);
+	if (status)
+		return status;
+	a->doing = "looking for the scope in";
+	status = analysis__run(a, NULL, NULL);
+	if (!status)
+		status = analysis__device(a, o->at_device, &device);
+	if (!status && !find_run(a->model, o, device, &l)) {
+		log_no_run(a, o);
+		status = EXIT_UNUSABLE;
+	}
+	if (!status) {
+		o->at_time = l.peak_time;
+		o->at_event = l.peak_event;
+	}
+	analysis__free(a);
+	return status;
+}
+
+int analysis__open(const char *path, const struct model_opts *opts, struct analysis **ret)
+{
+	struct model_opts o = opts ? *opts : (struct model_opts){ .at = AT_PEAK };
+	int status = *o.at_scope ? find_scope(path, &o) : 0;
+
+	return status ? status : open_once(path, &o, ret);
 }
 
 void analysis__free(struct analysis *a)
@@ -308,6 +401,23 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	return f.status;
 }
 
+/* Parses NAME or NAME#N, the name of a scope and the number of a run. Returns 0 or -EINVAL. */
+static int parse_scope(const char *s, struct model_opts *ret)
+{
+	const char *hash = strrchr(s, '#'), *digits = hash ? hash + 1 : NULL;
+	size_t len = hash ? (size_t)(hash - s) : strlen(s);
+	struct model_opts o = { .at = AT_TIME };
+
+	if (len >= sizeof(o.at_scope))
+		return -EINVAL;
+	memcpy(o.at_scope, s, len);
+	if (!facts__is_scope(o.at_scope) ||
+	    (hash && (!facts__digits(&digits, &o.at_run) || *digits || !o.at_run)))
+		return -EINVAL;
+	*ret = o;
+	return 0;
+}
+
 int analysis__parse_at(const char *s, struct model_opts *ret)
 {
 	uint64_t time;
@@ -322,6 +432,8 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 		strcpy(ret->at_mark, s + 5);
 		return 0;
 	}
+	if (!strncmp(s, "scope:", 6))
+		return parse_scope(s + 6, ret);
 	if (text__parse_time(s, &time))
 		return -EINVAL;
 	*ret = (struct model_opts){ .at = AT_TIME, .at_time = time };

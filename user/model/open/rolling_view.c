@@ -334,12 +334,12 @@ static int pick_peak(struct rolling_view *v)
 }
 
 /* Logs that --at mark:NAME needs a part: the index of a folder does not have the marks. */
-static int log_no_marks(const struct rolling_view *v)
+static int log_one_part(const struct rolling_view *v, const char *moment)
 {
 	char name[512];
 
 	clean(name, sizeof(name), folder__path(v->folder));
-	log_err("%s: --at mark:NAME is for one part: %s#12", name, name);
+	log_err("%s: --at %s is for one part: %s#12", name, moment, name);
 	return EXIT_UNUSABLE;
 }
 
@@ -359,7 +359,9 @@ int rolling_view__segment(struct rolling_view *v, const struct model_opts *at, c
 		break;
 	case AT_TIME:
 		if (*at->at_mark)
-			return log_no_marks(v);
+			return log_one_part(v, "mark:NAME");
+		if (*at->at_scope)
+			return log_one_part(v, "scope:NAME");
 		status = pick_time(v, at->at_time);
 		break;
 	default:

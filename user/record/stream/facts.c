@@ -237,6 +237,15 @@ void facts__at(const struct facts *f, size_t i, const char **key, const char **v
 	*value = f->facts[i].value;
 }
 
+bool facts__is_scope(const char *name)
+{
+	const char *colon = strrchr(name, ':');
+	const char *function = colon ? colon + 1 : name;
+
+	return colon != name && *function && strlen(name) < STREAM_SCOPE &&
+	       function[strlen(function) - 1] != '.' && !strpbrk(name, "\n\r\t");
+}
+
 const char *device__name(struct device d, char *buf, size_t size)
 {
 	static const char *const types[UINT8_MAX + 1] = {

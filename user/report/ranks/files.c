@@ -20,8 +20,8 @@
 
 bool report_files__can_be_together(const struct report_files *args)
 {
-	return !args->tree && !args->segments && !args->advice &&
-	       (args->split || args->by != BY_STACK);
+	return !args->tree && !args->segments && !args->advice && !args->scopes &&
+	       !args->at.nscopes && (args->split || args->by != BY_STACK);
 }
 
 /* Options of the text. Width and colour are those of standard output, even if the text goes to a
@@ -37,6 +37,7 @@ static struct report_text_opts text_opts(const struct report_files *args)
 		.at_time = args->at.at_time,
 		.which_line = args->which_line,
 		.segments = args->segments,
+		.scopes = args->scopes,
 		.select = args->select,
 		.bars = args->bars,
 		.colour = args->colour,

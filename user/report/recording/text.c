@@ -1220,12 +1220,35 @@ static int print_rows(FILE *out, const struct model *m, size_t device, const str
 	return report_text__table(out, m, device, d, f, o);
 }
 
+/* Prints the rows and what lies below them, then begins the last line with what is not known of
+ * the rows. device: as in report_text__summary(). */
+static int print_memory(FILE *out, const struct model *m, int device, const struct dict *d,
+			const struct facts *f, const struct report_text_opts *o, struct line *last)
+{
+	int err = 0;
+
+	if (device >= 0)
+		err = print_rows(out, m, (size_t)device, d, f, o);
+	else if (!o->host)
+		fputs(no_device(f), out);
+	if (err)
+		return err;
+	err = o->host ? 0 : print_below(out, m, f, o);
+	if (err)
+		return err;
+	last->lead = "\n";
+	if (device < 0)
+		return 0;
+	err = print_sampled(out, m, (size_t)device, f, o);
+	return err ? err : say_no_line(last, m, (size_t)device, f, o);
+}
+
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o)
 {
 	char detail[DETAIL_TEXT], models[WORDS_MODELS];
 	struct line l = begin_line(out, o);
-	bool host;
+	bool host, found;
 	int err;
 
 	print_ending(out, f, o);
@@ -1248,24 +1271,13 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	/* If the host's memory is a device, its line knows more. */
 	if (!host && !words__fact_number(f, "host_worked_out"))
 		print_host_line(out, m, f, o);
-	if (device >= 0)
-		err = print_rows(out, m, (size_t)device, d, f, o);
-	else if (!o->host)
-		fputs(no_device(f), out);
-	if (err)
-		return err;
-	err = o->host ? 0 : print_below(out, m, f, o);
+	if (device >= 0 && model__scope_function(m, 0, &found))
+		err = report_text__scopes(out, m, (size_t)device, o);
+	if (!err && !o->scopes)
+		err = print_memory(out, m, device, d, f, o, &l);
 	if (err)
 		return err;
 	l.lead = "\n";
-	if (device >= 0) {
-		err = print_sampled(out, m, (size_t)device, f, o);
-		if (err)
-			return err;
-		err = say_no_line(&l, m, (size_t)device, f, o);
-		if (err)
-			return err;
-	}
 	say_trust(&l, m, f, o);
 	if (!l.first)
 		fputc('\n', out);

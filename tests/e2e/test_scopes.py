@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+# run: cpu=60
+"""Scopes: the figures of the functions that --scope names are those that torch.cuda reports of them."""
+import json
+import os
+
+from harness import REPO, WORKLOADS, check, equal, own, python, run, scratch, tool
+
+LOOP = os.path.join(WORKLOADS, "rl_loop.py")
+ROUNDS = 4
+NAMES = ("rollout", "Policy.train", "rl_loop.py:sync")
+_made = []
+
+
+def recording():
+    """A recording of the loop on the dry run, and the figures that the loop printed."""
+    if not _made:
+        path = scratch("rl.mtr")
+        code, out, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", python(), LOOP, "cuda", str(ROUNDS), root=True, seconds=300)
+        equal(code, 0, "exit code of run (%s)" % err)
+        own(path)
+        _made.extend([path, json.loads([line for line in out.splitlines() if line.startswith("[{")][0])])
+    return _made
+
+
+def document(path, *options):
+    code, out, err = tool("report", "--json", *options, path, seconds=120)
+    equal(code, 0, "report (%s)" % err)
+    return json.loads(out)
+
+
+def options_for(names):
+    return [o for name in names for o in ("--scope", name)]
+
+
+def runs_of(doc, name):
+    """The figures of cuda:0 in all runs of the scope, in their order."""
+    scopes = doc["scopes"]["scopes"]
+    runs = [r for r in doc["scopes"]["runs"] if scopes[r["scope"]]["name"] == name]
+    equal([r["number"] for r in runs], list(range(1, len(runs) + 1)), "numbers of the runs of " + name)
+    return [{**d, "ended": r["ended"]} for r in runs for d in r["devices"] if d["device"] == "cuda:0"]
+
+
+def test_equal_to_torch():
+    """Peaks and reserved peaks of all runs, to the byte, and the memory at begin and end."""
+    path, told = recording()
+    doc = document(path, *options_for(NAMES))
+    equal([f["found"] for f in doc["scopes"]["functions"]], [True] * 3, "functions that were found")
+    for name in NAMES:
+        wanted = [t for t in told if t["scope"] == name.split(":")[-1].split(".")[-1]]
+        equal(len(wanted), ROUNDS, "runs of %s in the job" % name)
+        runs = runs_of(doc, name)
+        equal([(r["start"], r["peak_allocated"], r["peak_reserved"]) for r in runs], [(w["start"], w["peak"], w["reserved"]) for w in wanted], name)
+        equal([r["end"] for r in runs], [w["end"] for w in wanted], "memory at the end of " + name)
+    kept = [r["kept"] for r in runs_of(doc, "rollout")]
+    equal(kept, [(n + 2) * 64 * 256 * 4 for n in range(ROUNDS)], "bytes that each rollout keeps")
+
+
+def test_nested_and_recursive():
+    """A function inside another is a scope inside its scope; a recursive call belongs to the outer one."""
+    path, _ = recording()
+    doc = document(path, *options_for(("train", "loss_of")))["scopes"]
+    names = {s["name"]: s for s in doc["scopes"]}
+    equal(set(names), {"train", "loss_of"}, "paths")
+    equal((names["train"]["runs"], names["loss_of"]["runs"]), (ROUNDS, 2 * ROUNDS), "runs")
+    equal(doc["scopes"][names["loss_of"]["inside"]]["name"], "train", "the scope around loss_of")
+    peaks = {n: [d["peak_allocated"] for d in s["devices"] if d["device"] == "cuda:0"][0] for n, s in names.items()}
+    check(peaks["train"] >= peaks["loss_of"], "the peak of train is below that of loss_of in it: %s", peaks)
+
+
+def test_at_scope():
+    """--at scope:NAME is the moment of its highest peak, --at scope:NAME#N that of one run; the rows add up to that peak."""
+    path, _ = recording()
+    for name in ("rollout", "sync"):
+        peaks = [r["peak_allocated"] for r in runs_of(document(path, "--scope", name), name)]
+        for which, peak in [("", max(peaks))] + [("#%d" % (i + 1), p) for i, p in enumerate(peaks)]:
+            doc = document(path, "--at", "scope:" + name + which)
+            equal((doc["allocated"], sum(r["bytes"] for r in doc["rows"])), (peak, peak), "bytes at scope:%s%s" % (name, which))
+    code, _, err = tool("report", "--at", "scope:rollout#9", path)
+    check(code == 2 and "'rollout' ran 4 times" in err, "run 9 of 4: exit %d, %s", code, err)
+    code, _, err = tool("report", "--at", "scope:rolout", path)
+    check(code == 2 and "no allocation has a function 'rolout'" in err, "a function that does not exist: exit %d, %s", code, err)
+    with open(path, "rb") as f:
+        code, _, err = tool("report", "--at", "scope:rollout", "-", stdin=f)
+    check(code == 64 and "must be a file" in err, "standard input: exit %d, %s", code, err)
+
+
+def test_recorded():
+    """run --scope writes the names into the recording, and each report of it has them."""
+    path = scratch("named.mtr")
+    code, _, err = tool("run", "-q", "-f", "--scope", "rollout", "--scope", "rl_loop.py:sync", "-o", path, "--", python(), LOOP, "cpu", "2", root=True, seconds=300)
+    equal(code, 0, "exit code of run (%s)" % err)
+    own(path)
+    doc = document(path, "--scope", "train")["scopes"]
+    equal({s["name"]: s["runs"] for s in doc["scopes"]}, {"rollout": 2, "rl_loop.py:sync": 2, "train": 2}, "runs of the scopes")
+    code, _, err = tool("run", "--scope", "rl_loop.py:", "-o", path, "--", python(), LOOP)
+    check(code == 64 and "--scope" in err, "a name that is none: exit %d, %s", code, err)
+
+
+def test_snapshot():
+    """A snapshot of PyTorch has the same frames, so it has scopes, too."""
+    doc = document(os.path.join(REPO, "tests", "data", "guide", "torch-2.15.pickle.gz"), "--scope", "train_step")
+    runs = [s["runs"] for s in doc["scopes"]["scopes"]]
+    check(runs and runs[0] >= 1, "runs of train_step in a snapshot: %s", doc["scopes"]["scopes"])
+    top = max(d["peak_allocated"] for s in doc["scopes"]["scopes"] for d in s["devices"])
+    check(top <= doc["devices"][0]["peak_allocated"], "a scope's peak is above the device's")
+
+
+def test_text():
+    path, _ = recording()
+    code, out, err = tool("report", "--scopes", *options_for(("train", "loss_of", "nobody")), path)
+    equal(code, 0, "report --scopes (%s)" % err)
+    lines = out.splitlines()
+    head = [i for i, line in enumerate(lines) if line.startswith("Runs ")]
+    check(len(head) == 1 and lines[head[0]].rstrip().endswith("Scope"), "no table of scopes: %s", out)
+    check(lines[head[0] + 1].split()[0] == "4" and "  train" in lines[head[0] + 1], "line of train: %s", lines[head[0] + 1])
+    check(lines[head[0] + 2].split()[0] == "8" and "    loss_of" in lines[head[0] + 2], "line of loss_of: %s", lines[head[0] + 2])
+    check("nobody: no allocation has this function on its stack" in out, "a function without allocations: %s", out)
+    check("Location" not in out, "--scopes prints rows: %s", out)
+    for wrong in (["--scope", "train.py:"], ["--scope", ""], ["--scopes", "--by", "module"], ["--scopes", "--format", "csv"]):
+        code, _, err = tool("report", *wrong, path)
+        check(code == 64 and "--scope" in err, "%s: exit %d, %s", wrong, code, err)
+
+
+run(globals())

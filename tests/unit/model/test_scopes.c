@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Scopes: which runs the stacks of allocations show, and the memory in them. */
+#include "unit/model_world.h"
+
+#define KIB UINT64_C(1024)
+
+/* A stack of these functions of train.py, the outermost first; NULL at the end. */
+static uint32_t calls(struct world *w, uint8_t walk, const char *const *functions)
+{
+	struct dict_frame f[8];
+	uint32_t n = 0;
+
+	while (functions[n])
+		n++;
+	for (uint32_t i = 0; i < n; i++)
+		f[n - 1 - i] = (struct dict_frame){ .loc = loc(w, "/job/train.py", functions[i],
+							       i + 1) };
+	return dict__stack(w->d, f, n, walk);
+}
+#define STACK(w, ...) calls(w, MT_WALK_OK, (const char *const[]){ __VA_ARGS__, NULL })
+
+static struct world scoped(const char *a, const char *b)
+{
+	struct world w = world__new(AT_END, 0);
+
+	assert_int_equal(model__add_scope(w.m, a), 0);
+	if (b)
+		assert_int_equal(model__add_scope(w.m, b), 0);
+	return w;
+}
+
+static void on_thread(struct world *w, uint32_t thread, uint64_t addr, uint64_t size,
+		      uint32_t stack, uint8_t walk)
+{
+	feed(w, (struct event){ .kind = EVENT_ALLOC,
+				.device = CUDA(0),
+				.thread = thread,
+				.addr = addr,
+				.size = size,
+				.stack = stack,
+				.walk = walk,
+				.totals = true,
+				.allocated = w->allocated[0] += size });
+}
+
+static struct model_scope scope(const struct world *w, size_t i)
+{
+	struct model_scope s;
+
+	model__scope(w->m, i, &s);
+	return s;
+}
+
+static struct model_scope_level level(const struct world *w, size_t run)
+{
+	struct model_scope_level l;
+
+	assert_true(model__scope_run_level(w->m, run, 0, &l));
+	return l;
+}
+
+static void finish(struct world *w)
+{
+	model__finish(w->m, w->time);
+}
+
+/* A run begins with the first allocation inside and ends before the first one outside. */
+static void test_one_run(void **state)
+{
+	struct world w = scoped("rollout", NULL);
+	uint32_t out = STACK(&w, "main"), in = STACK(&w, "main", "Job.rollout");
+	struct model_scope_run r;
+	bool found;
+
+	(void)state;
+	alloc(&w, CUDA(0), 0x1000, 10 * KIB, out);
+	alloc(&w, CUDA(0), 0x10000, 5 * KIB, in);  /* 2 ms */
+	alloc(&w, CUDA(0), 0x20000, 20 * KIB, in); /* 3 ms: the peak, 35 KiB */
+	dealloc(&w, CUDA(0), 0x20000, 20 * KIB);
+	alloc(&w, CUDA(0), 0x30000, KIB, in); /* 5 ms */
+	dealloc(&w, CUDA(0), 0x1000, 10 * KIB);
+	alloc(&w, CUDA(0), 0x40000, 100 * KIB, out);
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 1);
+	assert_int_equal(scope(&w, 0).runs, 1);
+	assert_int_equal(scope(&w, 0).open, 0);
+	assert_int_equal(scope(&w, 0).time, 3 * MS);
+	assert_string_equal(model__scope_function(w.m, 0, &found), "rollout");
+	assert_true(found);
+	assert_int_equal(level(&w, 0).start, 10 * KIB);
+	assert_int_equal(level(&w, 0).peak, 35 * KIB);
+	assert_int_equal(level(&w, 0).peak_time, 3 * MS);
+	assert_int_equal(level(&w, 0).peak_event, 3);
+	assert_int_equal(level(&w, 0).end, 6 * KIB);
+	assert_int_equal(level(&w, 0).kept, 6 * KIB);
+	model__scope_run(w.m, 0, &r);
+	assert_int_equal(r.begin, 2 * MS);
+	assert_int_equal(r.end, 5 * MS);
+	assert_true(r.ended);
+	world__free(&w);
+}
+
+/* The peak of a scope inside another counts for both; a recursive call is part of the outer one. */
+static void test_nested(void **state)
+{
+	struct world w = scoped("train", "loss");
+	uint32_t train = STACK(&w, "main", "train"), loss = STACK(&w, "main", "train", "loss"),
+		 again = STACK(&w, "main", "train", "loss", "loss"), out = STACK(&w, "main");
+
+	(void)state;
+	alloc(&w, CUDA(0), 0x1000, KIB, train);
+	alloc(&w, CUDA(0), 0x2000, 50 * KIB, loss);
+	alloc(&w, CUDA(0), 0x3000, KIB, again);
+	dealloc(&w, CUDA(0), 0x2000, 50 * KIB);
+	alloc(&w, CUDA(0), 0x4000, KIB, train);
+	alloc(&w, CUDA(0), 0x5000, KIB, loss);
+	alloc(&w, CUDA(0), 0x6000, KIB, out);
+	/* The same function outside of the other is another path. */
+	alloc(&w, CUDA(0), 0x7000, KIB, STACK(&w, "main", "loss"));
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 3);
+	assert_string_equal(scope(&w, 1).name, "loss");
+	assert_int_equal(scope(&w, 1).parent, 0);
+	assert_int_equal(scope(&w, 1).depth, 1);
+	assert_int_equal(scope(&w, 0).runs, 1);
+	assert_int_equal(scope(&w, 1).runs, 2);
+	assert_int_equal(scope(&w, 2).parent, SIZE_MAX);
+	assert_int_equal(scope(&w, 2).open, 1);
+	assert_int_equal(level(&w, 0).peak, 52 * KIB); /* train */
+	assert_int_equal(level(&w, 1).peak, 52 * KIB); /* the first loss */
+	assert_int_equal(level(&w, 2).peak, 4 * KIB);  /* the second one */
+	world__free(&w);
+}
+
+/* Memory of other threads counts for the peak, but only until the thread is known to be inside;
+ * what a run keeps is its own thread's. */
+static void test_threads(void **state)
+{
+	struct world w = scoped("rollout", NULL);
+	uint32_t in = STACK(&w, "worker", "rollout"), out = STACK(&w, "main");
+	uint32_t worker = dict__thread(w.d, (struct dict_thread){ .tid = 7 });
+
+	(void)state;
+	on_thread(&w, worker, 0x1000, KIB, in, MT_WALK_OK);
+	on_thread(&w, w.autograd_thread, 0x2000, 30 * KIB, 0, MT_WALK_NO_THREAD);
+	dealloc(&w, CUDA(0), 0x2000, 30 * KIB);
+	on_thread(&w, worker, 0x3000, KIB, in, MT_WALK_OK);
+	on_thread(&w, w.main_thread, 0x4000, 500 * KIB, out, MT_WALK_OK);
+	finish(&w);
+	assert_int_equal(scope(&w, 0).runs, 1);
+	assert_int_equal(scope(&w, 0).open, 1); /* the worker allocated nothing afterwards */
+	assert_int_equal(level(&w, 0).peak, 31 * KIB);
+	assert_int_equal(level(&w, 0).end, 2 * KIB);
+	assert_int_equal(level(&w, 0).kept, 2 * KIB);
+	world__free(&w);
+}
+
+/* A stack that lacks its outermost frames, or that could not be read, ends no run. */
+static void test_unknown_stacks(void **state)
+{
+	struct world w = scoped("train", "loss");
+	uint32_t in = STACK(&w, "main", "train", "loss");
+	uint32_t part = calls(&w, MT_WALK_TRUNCATED, (const char *const[]){ "deep", NULL });
+	uint32_t loss = calls(&w, MT_WALK_TRUNCATED, (const char *const[]){ "loss", "deep", NULL });
+
+	(void)state;
+	on_thread(&w, 0, 0x1000, KIB, in, MT_WALK_OK);
+	on_thread(&w, 0, 0x2000, KIB, part, MT_WALK_TRUNCATED);
+	on_thread(&w, 0, 0x3000, KIB, loss, MT_WALK_TRUNCATED);
+	on_thread(&w, 0, 0x4000, KIB, 0, MT_WALK_OFF);
+	on_thread(&w, 0, 0x5000, KIB, in, MT_WALK_OK);
+	on_thread(&w, 0, 0x6000, KIB, 0, MT_WALK_NO_FRAME); /* the thread runs no Python code */
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 2);
+	assert_int_equal(scope(&w, 0).runs, 1);
+	assert_int_equal(scope(&w, 1).runs, 1);
+	assert_int_equal(scope(&w, 0).open, 0);
+	assert_int_equal(level(&w, 1).peak, 5 * KIB);
+	world__free(&w);
+}
+
+/* A generator's frame is on the stack only while it runs: each of its stretches is a run. */
+static void test_generator(void **state)
+{
+	struct world w = scoped("train.py:batches", NULL);
+	uint32_t in = STACK(&w, "main", "batches"), out = STACK(&w, "main");
+
+	(void)state;
+	for (uint64_t i = 1; i <= 3; i++) {
+		alloc(&w, CUDA(0), i << 20, KIB, in);
+		alloc(&w, CUDA(0), i << 30, KIB, out);
+	}
+	finish(&w);
+	assert_int_equal(scope(&w, 0).runs, 3);
+	assert_int_equal(level(&w, 2).run, 3);
+	world__free(&w);
+}
+
+static void test_names(void **state)
+{
+	static const char *const good[] = { "f", "A.f", "train.py:f", "a/train.py:A.f",
+					    "<lambda>" };
+	static const char *const bad[] = { "", "train.py:", ":f", "A.", "a\nb" };
+	struct world w = scoped("job/train.py:A.f", "B.f");
+	char longest[STREAM_SCOPE + 1];
+	bool found;
+
+	(void)state;
+	memset(longest, 'x', STREAM_SCOPE);
+	longest[STREAM_SCOPE] = '\0';
+	assert_false(facts__is_scope(longest));
+	assert_true(facts__is_scope(longest + 1));
+	for (size_t i = 0; i < sizeof(good) / sizeof(*good); i++)
+		assert_true(facts__is_scope(good[i]));
+	for (size_t i = 0; i < sizeof(bad) / sizeof(*bad); i++)
+		assert_int_equal(model__add_scope(w.m, bad[i]), -EINVAL);
+	/* Whole components only: neither AA.f nor my_job/train.py is asked for. */
+	alloc(&w, CUDA(0), 0x1000, KIB, STACK(&w, "AA.f"));
+	alloc(&w, CUDA(0), 0x2000, KIB, simple(&w, "/my_job/train.py", "A.f", 1));
+	assert_int_equal(model__scopes(w.m), 0);
+	alloc(&w, CUDA(0), 0x3000, KIB, STACK(&w, "A.f"));
+	assert_int_equal(model__scopes(w.m), 1);
+	model__scope_function(w.m, 1, &found);
+	assert_false(found);
+	assert_int_equal(model__add_scope(w.m, "B.f"), 0); /* there already */
+	for (size_t i = 2; i < STREAM_SCOPES; i++) {
+		char name[8];
+
+		snprintf(name, sizeof(name), "f%zu", i);
+		assert_int_equal(model__add_scope(w.m, name), 0);
+	}
+	assert_int_equal(model__add_scope(w.m, "one_more"), -E2BIG);
+	world__free(&w);
+}
+
+/* The recording names functions, too; what is no name there is left out. */
+static void test_fact(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	bool found;
+
+	(void)state;
+	facts__set(w.f, "scopes", "[\"rollout\", 3, \"\", \"A.\", \"train\"]");
+	alloc(&w, CUDA(0), 0x1000, KIB, STACK(&w, "train"));
+	assert_string_equal(model__scope_function(w.m, 0, &found), "rollout");
+	assert_string_equal(model__scope_function(w.m, 1, &found), "train");
+	assert_null(model__scope_function(w.m, 2, &found));
+	assert_string_equal(scope(&w, 0).name, "train");
+	world__free(&w);
+
+	w = world__new(AT_END, 0);
+	facts__set(w.f, "scopes", "{\"a\": [");
+	alloc(&w, CUDA(0), 0x1000, KIB, STACK(&w, "train"));
+	assert_null(model__scope_function(w.m, 0, &found));
+	world__free(&w);
+}
+
+/* More threads inside at a time than a model follows: the others are counted. */
+static void test_bound(void **state)
+{
+	struct world w = scoped("rollout", NULL);
+	uint32_t in = STACK(&w, "rollout");
+
+	(void)state;
+	for (uint32_t i = 0; i < 300; i++)
+		on_thread(&w, dict__thread(w.d, (struct dict_thread){ .tid = 1000 + i }),
+			  0x1000 * (i + 1), KIB, in, MT_WALK_OK);
+	finish(&w);
+	assert_int_equal(scope(&w, 0).runs + model__scopes_left_out(w.m), 300);
+	assert_int_equal(scope(&w, 0).runs, 256);
+	world__free(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_one_run),	  cmocka_unit_test(test_nested),
+		cmocka_unit_test(test_threads),	  cmocka_unit_test(test_unknown_stacks),
+		cmocka_unit_test(test_generator), cmocka_unit_test(test_names),
+		cmocka_unit_test(test_fact),	  cmocka_unit_test(test_bound),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,628 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "model/heap/scopes.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "memtrace.h"
+#include "model/heap/attribution.h"
+#include "model/heap/blocks.h"
+#include "model/heap/device.h"
+#include "model/heap/heap.h"
+#include "model/heap/state.h"
+#include "record/dict.h"
+
+/* ---- the functions ---- */
+
+int model__add_scope(struct model *m, const char *function)
+{
+	struct scopes *s = &m->scopes;
+
+	if (!facts__is_scope(function))
+		return -EINVAL;
+	for (uint32_t i = 0; i < s->nfunctions; i++)
+		if (!strcmp(s->functions[i], function))
+			return 0;
+	if (s->nfunctions == STREAM_SCOPES)
+		return -E2BIG;
+	s->functions[s->nfunctions] = strdup(function);
+	if (!s->functions[s->nfunctions])
+		return -ENOMEM;
+	s->nfunctions++;
+	return 0;
+}
+
+/* Adds the functions that the recording names. Those that are no functions' names, or too many, are
+ * left out: the fact is as untrusted as the rest of the file. 0 or -ENOMEM. */
+static int load_fact(struct model *m)
+{
+	const char *fact = facts__get(m->attribution->facts, "scopes");
+	json_t *list = fact ? json_loads(fact, JSON_REJECT_DUPLICATES, NULL) : NULL, *name;
+	size_t i;
+	int err = 0;
+
+	m->scopes.loaded = true;
+	json_array_foreach(list, i, name) {
+		if (json_is_string(name))
+			err = model__add_scope(m, json_string_value(name));
+		if (err == -ENOMEM || i == STREAM_SCOPES)
+			break;
+	}
+	json_decref(list);
+	return err == -ENOMEM ? err : 0;
+}
+
+const char *model__scope_function(const struct model *m, size_t i, bool *found)
+{
+	if (i >= m->scopes.nfunctions)
+		return NULL;
+	*found = m->scopes.found[i];
+	return m->scopes.functions[i];
+}
+
+/* Whether text is the end of whole, from the begin or after one of these characters on. */
+static bool is_end(const char *whole, const char *text, size_t len, char separator)
+{
+	size_t all = strlen(whole);
+
+	return len <= all && !strncmp(whole + all - len, text, len) &&
+	       (len == all || whole[all - len - 1] == separator);
+}
+
+static bool has_name(const char *asked, const char *file, const char *function)
+{
+	const char *colon = strrchr(asked, ':');
+	const char *name = colon ? colon + 1 : asked;
+
+	return is_end(function, name, strlen(name), '.') &&
+	       (!colon || is_end(file, asked, (size_t)(colon - asked), '/'));
+}
+
+enum { LOC_NONE = 1, LOC_FUNCTION }; /* LOC_FUNCTION + i: the i-th function */
+
+static uint8_t examine_loc(struct model *m, uint32_t id)
+{
+	struct scopes *s = &m->scopes;
+	struct dict_loc loc = dict__get_loc(m->dict, id);
+
+	for (uint32_t i = 0; i < s->nfunctions && !dict__is_native(m->dict, id); i++)
+		if (has_name(s->functions[i], dict__str(m->dict, loc.file),
+			     dict__str(m->dict, loc.func))) {
+			s->found[i] = true;
+			return LOC_FUNCTION + i;
+		}
+	return LOC_NONE;
+}
+
+/* LOC_NONE, or which function a frame is of. */
+static uint8_t function_of(struct model *m, uint32_t loc)
+{
+	struct scopes *s = &m->scopes;
+	uint8_t is;
+
+	if (loc < s->nlocs && s->locs[loc])
+		return s->locs[loc];
+	is = loc ? examine_loc(m, loc) : LOC_NONE;
+	/* Without memory for the cache, the next call examines the location again. */
+	if (!array__grow_zero(&s->locs, &s->nlocs, (size_t)loc + 1, sizeof(*s->locs)))
+		s->locs[loc] = is;
+	return is;
+}
+
+/* ---- the functions on a stack ---- */
+
+#define CHAIN_BITS 4
+#define CHAIN_MASK UINT64_C(15)
+_Static_assert(STREAM_SCOPES < 15 && STREAM_SCOPES * CHAIN_BITS + CHAIN_BITS <= 64,
+	       "a chain of all functions fits into 64 bits");
+
+static uint32_t chain__length(uint64_t chain)
+{
+	return (uint32_t)(chain & CHAIN_MASK) - 1;
+}
+
+static uint32_t chain__at(uint64_t chain, uint32_t i)
+{
+	return (uint32_t)(chain >> CHAIN_BITS * (i + 1) & CHAIN_MASK);
+}
+
+static bool chain__has(uint64_t chain, uint32_t function)
+{
+	for (uint32_t i = 0; i < chain__length(chain); i++)
+		if (chain__at(chain, i) == function)
+			return true;
+	return false;
+}
+
+/* The functions on a stack, the outermost first, each once: the lowest 4 bits are their number plus
+ * 1, the next ones the functions' numbers. */
+static uint64_t scopes__chain(struct model *m, uint32_t stack)
+{
+	struct scopes *s = &m->scopes;
+	struct dict_stack st;
+	uint64_t chain = 1;
+
+	if (stack < s->nchains && s->chains[stack])
+		return s->chains[stack];
+	st = dict__get_stack(m->dict, stack);
+	for (uint32_t i = st.n; i-- > 0;) {
+		uint8_t is = function_of(m, st.frames[i].loc);
+
+		if (is == LOC_NONE || chain__has(chain, is - LOC_FUNCTION))
+			continue;
+		chain |= (uint64_t)(is - LOC_FUNCTION) << CHAIN_BITS * (chain__length(chain) + 1);
+		chain++;
+	}
+	if (!array__grow_zero(&s->chains, &s->nchains, (size_t)stack + 1, sizeof(*s->chains)))
+		s->chains[stack] = chain;
+	return chain;
+}
+
+/* ---- runs ---- */
+
+struct open_scope {
+	uint32_t path, function, thread, tid;
+	uint32_t run_no; /* index in scopes.runs plus 1; 0: not kept */
+	uint64_t number, begin, last, first_event;
+	struct open_level {
+		struct scope_level done; /* as of the thread's last event */
+		/* The highest levels since then. They count if another event of the thread shows
+		 * that the run went on. */
+		uint64_t peak, peak_time, peak_event, reserved;
+		uint64_t live; /* bytes that the thread allocated in the run, live now */
+	} levels[SCOPE_DEVICES];
+};
+
+/* The thread's ID, which stays when the thread gets another name and so another number. The threads
+ * of a snapshot have none. */
+static uint32_t owner_of(const struct model *m, uint32_t thread)
+{
+	uint32_t tid = dict__get_thread(m->dict, thread).tid;
+
+	return tid ? tid : UINT32_MAX - thread;
+}
+
+static uint64_t level_of(const struct dev *dev)
+{
+	return dev->pub.allocated - dev->late;
+}
+
+static uint32_t count_levels(const struct model *m)
+{
+	return m->ndevs < SCOPE_DEVICES ? m->ndevs : SCOPE_DEVICES;
+}
+
+static void level__restart(struct model *m, struct open_level *l, const struct dev *dev,
+			   uint64_t time)
+{
+	l->peak = level_of(dev);
+	l->reserved = dev->pub.has_totals ? dev->pub.reserved : 0;
+	l->peak_time = time;
+	l->peak_event = m->seq;
+}
+
+static void level__begin(struct model *m, struct open_level *l, const struct dev *dev,
+			 uint64_t time)
+{
+	level__restart(m, l, dev, time);
+	l->done = (struct scope_level){ .known = true,
+					.start = l->peak,
+					.peak = l->peak,
+					.peak_time = time,
+					.peak_event = m->seq,
+					.reserved = l->reserved,
+					.end = l->peak };
+}
+
+/* Takes over what happened up to now, since the thread's last event. */
+static void run__goes_on(struct model *m, struct open_scope *o, uint64_t time)
+{
+	for (uint32_t d = 0; d < count_levels(m); d++) {
+		struct open_level *l = &o->levels[d];
+
+		if (!l->done.known)
+			continue;
+		if (l->peak > l->done.peak) {
+			l->done.peak = l->peak;
+			l->done.peak_time = l->peak_time;
+			l->done.peak_event = l->peak_event;
+		}
+		if (l->reserved > l->done.reserved)
+			l->done.reserved = l->reserved;
+		l->done.end = level_of(m->devs[d]);
+		l->done.kept = l->live;
+		level__restart(m, l, m->devs[d], time);
+	}
+}
+
+/* Finds or adds a path. Returns 0, -ENOSPC or -ENOMEM. */
+static int scopes__path(struct model *m, uint32_t parent_no, uint32_t function, uint32_t *ret)
+{
+	struct scopes *s = &m->scopes;
+	uint32_t key[2] = { parent_no, function };
+	uint32_t hash = hash__bytes(m->seed, key, sizeof(key)), pos = hash;
+
+	while ((*ret = hash_index__next(&s->index, hash, &pos)) != UINT32_MAX)
+		if (s->paths[*ret].parent_no == parent_no && s->paths[*ret].function == function)
+			return 0;
+	if (s->npaths == SCOPE_PATHS)
+		return -ENOSPC;
+	if (array__grow_zero(&s->paths, &s->cappaths, (size_t)s->npaths + 1, sizeof(*s->paths)) ||
+	    hash_index__add(&s->index, hash, s->npaths))
+		return -ENOMEM;
+	*ret = s->npaths++;
+	s->paths[*ret] = (struct scope_path){ .parent_no = parent_no, .function = function };
+	s->paths[*ret].highest = calloc(SCOPE_DEVICES, sizeof(struct scope_level));
+	return s->paths[*ret].highest ? 0 : -ENOMEM;
+}
+
+/* Keeps the run if it is one of the first. 0 or -ENOMEM. */
+static int keep_run(struct scopes *s, struct open_scope *o)
+{
+	if (s->nruns == SCOPE_RUNS)
+		return 0;
+	if (array__grow_zero(&s->runs, &s->capruns, (size_t)s->nruns + 1, sizeof(*s->runs)))
+		return -ENOMEM;
+	s->runs[s->nruns] = (struct scope_run){
+		.path = o->path, .thread = o->thread, .number = o->number, .begin = o->begin
+	};
+	o->run_no = ++s->nruns;
+	return 0;
+}
+
+/* Begins a run in the innermost open one of its thread. 0 or -ENOMEM. */
+static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, uint32_t function)
+{
+	struct scopes *s = &m->scopes;
+	uint32_t parent_no = 0, path;
+	struct open_scope *o;
+	int err;
+
+	for (uint32_t i = 0; i < s->nopen; i++)
+		if (s->open[i]->tid == tid)
+			parent_no = s->open[i]->path + 1;
+	err = s->nopen == SCOPE_OPEN ? -ENOSPC : scopes__path(m, parent_no, function, &path);
+	if (err == -ENOSPC) {
+		s->left_out++;
+		return 0;
+	}
+	o = err ? NULL : calloc(1, sizeof(*o));
+	if (!o)
+		return -ENOMEM;
+	o->path = path;
+	o->function = function;
+	o->thread = e->thread;
+	o->tid = tid;
+	o->number = ++s->paths[path].begun;
+	o->begin = o->last = e->time;
+	o->first_event = m->seq + 1;
+	for (uint32_t d = 0; d < count_levels(m); d++)
+		if (m->devs[d]->any)
+			level__begin(m, &o->levels[d], m->devs[d], e->time);
+	err = keep_run(s, o);
+	if (err) {
+		free(o);
+		return err;
+	}
+	s->open[s->nopen++] = o;
+	return 0;
+}
+
+static void add_to_path(struct scope_path *p, const struct open_scope *o, uint32_t nlevels)
+{
+	uint64_t took = o->last - o->begin;
+
+	p->time += took;
+	if (took > p->longest)
+		p->longest = took;
+	for (uint32_t d = 0; d < nlevels; d++) {
+		const struct scope_level *l = &o->levels[d].done;
+
+		if (!l->known)
+			continue;
+		if (l->reserved > p->reserved[d])
+			p->reserved[d] = l->reserved;
+		if (!p->highest[d].known || l->peak > p->highest[d].peak) {
+			p->highest[d] = *l;
+			p->highest[d].run = o->number;
+		}
+	}
+}
+
+/* Ends the i-th open run. ended: false if its end is not known. 0 or -ENOMEM. */
+static int scopes__end(struct model *m, uint32_t i, bool ended)
+{
+	struct scopes *s = &m->scopes;
+	struct open_scope *o = s->open[i];
+	struct scope_run *r = o->run_no ? &s->runs[o->run_no - 1] : NULL;
+	uint32_t n = count_levels(m);
+
+	memmove(s->open + i, s->open + i + 1, (--s->nopen - i) * sizeof(struct open_scope *));
+	add_to_path(&s->paths[o->path], o, n);
+	s->paths[o->path].ended += ended;
+	if (r) {
+		r->end = o->last;
+		r->ended = ended;
+		r->levels = calloc((size_t)n + 1, sizeof(*r->levels));
+		for (uint32_t d = 0; d < n && r->levels; d++) {
+			r->levels[d] = o->levels[d].done;
+			r->levels[d].run = o->number;
+		}
+		r->nlevels = r->levels ? n : 0;
+	}
+	free(o);
+	return r && !r->levels ? -ENOMEM : 0;
+}
+
+/* The number of a thread's open runs that the functions on its stack continue, and in *at the index
+ * after the last of them. partial: the outermost frames may be missing on the stack. */
+static uint32_t count_same(const struct model *m, uint32_t tid, uint64_t chain, bool partial,
+			   uint32_t *at)
+{
+	const struct scopes *s = &m->scopes;
+	uint32_t same = 0;
+
+	*at = 0;
+	for (uint32_t i = 0; i < s->nopen; i++) {
+		if (s->open[i]->tid != tid)
+			continue;
+		if (same < chain__length(chain) && s->open[i]->function == chain__at(chain, same))
+			same++;
+		else if (!partial)
+			break;
+		*at = i + 1;
+	}
+	return same;
+}
+
+/* Makes the thread's open runs those of the functions on its stack. 0 or -ENOMEM. */
+static int follow_stack(struct model *m, const struct event *e, uint64_t chain, bool partial)
+{
+	struct scopes *s = &m->scopes;
+	uint32_t tid = owner_of(m, e->thread), same, at;
+	int err = 0;
+
+	same = count_same(m, tid, chain, partial, &at);
+	for (uint32_t i = s->nopen; i-- > at && !err;)
+		if (s->open[i]->tid == tid && !partial)
+			err = scopes__end(m, i, true);
+	for (uint32_t i = same; i < chain__length(chain) && !err; i++)
+		err = scopes__begin(m, e, tid, chain__at(chain, i));
+	for (uint32_t i = 0; i < s->nopen; i++)
+		if (s->open[i]->tid == tid && e->time > s->open[i]->last)
+			s->open[i]->last = e->time;
+	return err;
+}
+
+int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
+{
+	struct scopes *s = &m->scopes;
+	int err = s->loaded ? 0 : load_fact(m);
+
+	if (err || !s->nfunctions || (e->kind != EVENT_ALLOC && e->kind != EVENT_OOM) ||
+	    device__in_pieces(e->device))
+		return err;
+	if (!e->thread && !attribution__is_snapshot(m->attribution))
+		return 0; /* the thread is not known */
+	if (!stack && walk != MT_WALK_NO_FRAME)
+		return 0; /* it is not known which functions run */
+	return follow_stack(m, e, scopes__chain(m, stack), stack && walk != MT_WALK_OK);
+}
+
+void scopes__after(struct model *m, const struct dev *dev, const struct event *e)
+{
+	struct scopes *s = &m->scopes;
+	uint32_t tid = owner_of(m, e->thread);
+
+	for (uint32_t i = 0; i < s->nopen; i++) {
+		struct open_scope *o = s->open[i];
+		struct open_level *l = &o->levels[dev->number];
+
+		if (dev->number < SCOPE_DEVICES && !l->done.known) {
+			level__begin(m, l, dev, e->time);
+			l->done.start = dev->first_allocated;
+		}
+		if (dev->number < SCOPE_DEVICES && level_of(dev) > l->peak) {
+			l->peak = level_of(dev);
+			l->peak_time = e->time;
+			l->peak_event = m->seq;
+		}
+		if (dev->number < SCOPE_DEVICES && dev->pub.has_totals &&
+		    dev->pub.reserved > l->reserved)
+			l->reserved = dev->pub.reserved;
+		if (o->tid != tid)
+			continue;
+		if (e->kind == EVENT_ALLOC && dev->number < SCOPE_DEVICES)
+			l->live += e->size;
+		run__goes_on(m, o, e->time);
+	}
+}
+
+void scopes__block_freed(struct model *m, const struct site *site, const struct rec *rec)
+{
+	struct scopes *s = &m->scopes;
+	uint32_t tid = owner_of(m, site->thread);
+
+	if (rec->older || site->dev >= SCOPE_DEVICES)
+		return;
+	for (uint32_t i = 0; i < s->nopen; i++)
+		if (s->open[i]->tid == tid && rec->born >= s->open[i]->first_event)
+			s->open[i]->levels[site->dev].live -= site->size;
+}
+
+int scopes__end_thread(struct model *m, uint32_t thread)
+{
+	uint32_t tid = owner_of(m, thread);
+	int err = 0;
+
+	for (uint32_t i = m->scopes.nopen; i-- > 0 && !err;)
+		if (m->scopes.open[i]->tid == tid)
+			err = scopes__end(m, i, true);
+	return err;
+}
+
+int scopes__finish(struct model *m)
+{
+	int err = 0;
+
+	for (uint32_t i = m->scopes.nopen; i-- > 0 && !err;)
+		err = scopes__end(m, i, false);
+	return err;
+}
+
+void scopes__free(struct scopes *s)
+{
+	for (uint32_t i = 0; i < s->nfunctions; i++)
+		free(s->functions[i]);
+	for (uint32_t i = 0; i < s->npaths; i++)
+		free(s->paths[i].highest);
+	for (uint32_t i = 0; i < s->nruns; i++)
+		free(s->runs[i].levels);
+	for (uint32_t i = 0; i < s->nopen; i++)
+		free(s->open[i]);
+	free(s->locs);
+	free(s->chains);
+	free(s->paths);
+	free(s->index.slots);
+	free(s->runs);
+}
+
+/* ---- results ---- */
+
+size_t model__scopes(const struct model *m)
+{
+	return m->scopes.npaths;
+}
+
+uint64_t model__scopes_left_out(const struct model *m)
+{
+	return m->scopes.left_out;
+}
+
+/* The middle one of n values, the larger of two; 0 for none. Sorts them. */
+static uint64_t middle(uint64_t *values, size_t n)
+{
+	if (!n)
+		return 0;
+	qsort(values, n, sizeof(*values), array__compare_u64);
+	return values[n / 2];
+}
+
+void model__scope(const struct model *m, size_t i, struct model_scope *ret)
+{
+	const struct scopes *s = &m->scopes;
+	const struct scope_path *p = &s->paths[i];
+
+	*ret = (struct model_scope){
+		.name = s->functions[p->function],
+		.parent = p->parent_no ? p->parent_no - 1 : SIZE_MAX,
+		.runs = p->begun,
+		.open = p->begun - p->ended,
+		.time = p->time,
+		.longest = p->longest,
+	};
+	for (uint32_t no = p->parent_no; no; no = s->paths[no - 1].parent_no)
+		ret->depth++;
+}
+
+uint64_t model__scope_median_time(const struct model *m, size_t i)
+{
+	const struct scopes *s = &m->scopes;
+	uint64_t *took = calloc((size_t)s->nruns + 1, sizeof(*took)), median;
+	size_t n = 0;
+
+	for (uint32_t r = 0; r < s->nruns && took; r++)
+		if (s->runs[r].path == i)
+			took[n++] = s->runs[r].end - s->runs[r].begin;
+	median = middle(took, n);
+	free(took);
+	return median;
+}
+
+/* Sets *ret to a level of the device with this number. False: it is not known. */
+static bool read_level(const struct model *m, const struct scope_level *l, uint32_t device,
+		       struct model_scope_level *ret)
+{
+	uint64_t late = m->devs[device]->late;
+
+	if (!l->known)
+		return false;
+	*ret = (struct model_scope_level){
+		.start = l->start + late,
+		.peak = l->peak + late,
+		.peak_time = l->peak_time,
+		.peak_event = l->peak_event,
+		.peak_reserved = l->reserved,
+		.end = l->end + late,
+		.kept = l->kept,
+		.run = l->run,
+	};
+	return true;
+}
+
+bool model__scope_highest(const struct model *m, size_t i, size_t device,
+			  struct model_scope_level *ret)
+{
+	uint32_t d = m->order[device];
+	const struct scope_path *p = &m->scopes.paths[i];
+
+	if (d >= SCOPE_DEVICES || !read_level(m, &p->highest[d], d, ret))
+		return false;
+	ret->peak_reserved = p->reserved[d];
+	return true;
+}
+
+bool model__scope_medians(const struct model *m, size_t i, size_t device, int64_t *change,
+			  uint64_t *kept)
+{
+	const struct scopes *s = &m->scopes;
+	uint64_t *values = calloc((size_t)s->nruns * 2 + 1, sizeof(*values));
+	/* Values that order as numbers without a sign. */
+	const uint64_t zero = UINT64_C(1) << 63;
+	struct model_scope_level l;
+	size_t n = 0;
+
+	for (uint32_t r = 0; r < s->nruns && values; r++) {
+		if (s->runs[r].path != i || !s->runs[r].ended ||
+		    !model__scope_run_level(m, r, device, &l))
+			continue;
+		values[n] = l.end - l.start + zero;
+		values[s->nruns + n++] = l.kept;
+	}
+	if (n) {
+		*change = (int64_t)(middle(values, n) - zero);
+		*kept = middle(values + s->nruns, n);
+	}
+	free(values);
+	return n;
+}
+
+size_t model__scope_runs(const struct model *m)
+{
+	return m->scopes.nruns;
+}
+
+void model__scope_run(const struct model *m, size_t run, struct model_scope_run *ret)
+{
+	const struct scope_run *r = &m->scopes.runs[run];
+
+	*ret = (struct model_scope_run){ .scope = r->path,
+					 .number = r->number,
+					 .thread = r->thread,
+					 .ended = r->ended,
+					 .begin = r->begin,
+					 .end = r->end };
+}
+
+bool model__scope_run_level(const struct model *m, size_t run, size_t device,
+			    struct model_scope_level *ret)
+{
+	const struct scope_run *r = &m->scopes.runs[run];
+	uint32_t d = m->order[device];
+
+	return d < r->nlevels && read_level(m, &r->levels[d], d, ret);
+}

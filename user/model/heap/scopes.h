@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#pragma once
+/*
+ * Scopes: named stretches of a thread's work, each with the memory of all devices while it was
+ * open. They are Python functions that the user names (model__add_scope()), found on the stacks of
+ * allocations: a run begins with its thread's first allocation in the function, and ends before
+ * the thread's first allocation outside of it.
+ *
+ * run  one time that a scope was open.
+ * path the names of a run and of those around it on its thread; the runs of a path are one line of
+ *      a report.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "model/heap/hash_index.h"
+#include "model/model.h"
+
+struct dev;
+struct rec;
+struct site;
+
+#define SCOPE_OPEN 256 /* runs that are open at a time, over all threads */
+#define SCOPE_PATHS 4096
+#define SCOPE_RUNS 8192	 /* the first runs, kept for "#N" and medians */
+#define SCOPE_DEVICES 16 /* further devices have no figures in scopes */
+
+struct open_scope;
+
+/* Bytes of one device in a run, less dev.late at that time. */
+struct scope_level {
+	bool known;
+	uint64_t start, peak, peak_time, peak_event, reserved, end, kept;
+	uint64_t run; /* number of the run in its path, from 1 */
+};
+
+struct scopes {
+	char *functions[STREAM_SCOPES];
+	bool found[STREAM_SCOPES]; /* the function is on a stack */
+	uint32_t nfunctions;
+	bool loaded;   /* the fact was read */
+	uint8_t *locs; /* by dict location: enum { LOC_NONE } or a function's number; 0: not known */
+	size_t nlocs;
+	uint64_t *chains; /* by stack: see scopes__chain(); 0: not known */
+	size_t nchains;
+	struct scope_path {
+		uint32_t parent_no; /* index of a path plus 1; 0: none */
+		uint32_t function;
+		uint64_t begun, ended, time, longest;
+		struct scope_level *highest; /* by device number: the run with the highest peak */
+		uint64_t reserved[SCOPE_DEVICES];
+	} * paths;
+	uint32_t npaths;
+	size_t cappaths;
+	struct hash_index index;
+	struct scope_run {
+		uint32_t path, thread;
+		uint64_t number; /* in its path, from 1 */
+		uint64_t begin, end;
+		bool ended;
+		struct scope_level *levels; /* by device number; NULL before the end */
+		uint32_t nlevels;
+	} * runs;
+	uint32_t nruns;
+	size_t capruns;
+	struct open_scope *open[SCOPE_OPEN]; /* in the order in which they began */
+	uint32_t nopen;
+	uint64_t left_out; /* runs that a bound left out */
+};
+
+/* Call it before each event. stack, walk: as recorded, not charged to another stack. Begins and
+ * ends the runs that the event's stack shows. Returns 0 or -ENOMEM. */
+int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8_t walk);
+/* Call it after an event that changed dev, if m->scopes.nopen. */
+void scopes__after(struct model *m, const struct dev *dev, const struct event *e);
+/* Call it when a block's bytes leave the sums, if m->scopes.nopen. */
+void scopes__block_freed(struct model *m, const struct site *s, const struct rec *rec);
+/* Ends the runs that are open on a thread that has ended. Returns 0 or -ENOMEM. */
+int scopes__end_thread(struct model *m, uint32_t thread);
+/* Ends all open runs, after the last event. Returns 0 or -ENOMEM. */
+int scopes__finish(struct model *m);
+void scopes__free(struct scopes *s);

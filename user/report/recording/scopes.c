@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The table of scopes: the functions that --scope names, with their runs and their memory. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/grid.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "model/words.h"
+#include "report/doc.h"
+#include "report/text.h"
+
+/* ---- the order: each scope is followed by those inside it ---- */
+
+/* Writes the paths with this parent, and after each those inside it, to order from n on. Paths are
+ * nested in at most STREAM_SCOPES others. Returns the new n. */
+static size_t order_inside(const struct model *m, size_t parent, size_t *order, size_t n)
+{
+	struct model_scope s;
+
+	for (size_t i = parent == SIZE_MAX ? 0 : parent + 1; i < model__scopes(m); i++) {
+		model__scope(m, i, &s);
+		if (s.parent != parent)
+			continue;
+		order[n++] = i;
+		n = order_inside(m, i, order, n);
+	}
+	return n;
+}
+
+/* ---- text ---- */
+
+#define FIGURE 10
+#define NAME_WANTED 22
+#define NAME_INDENT 2
+
+enum { SCOPE_RUNS, SCOPE_TIME, SCOPE_START, SCOPE_PEAK, SCOPE_RESERVED, SCOPE_CHANGE, SCOPE_NAME };
+
+static void put_change(struct grid *t, int64_t change)
+{
+	uint64_t size = change < 0 ? 0 - (uint64_t)change : (uint64_t)change;
+	const char *sign = change > 0 ? "+" : "";
+	char bytes[24], text[32];
+
+	if (change < 0)
+		sign = "-";
+	snprintf(text, sizeof(text), "%s%s", sign, text__bytes(bytes, sizeof(bytes), size));
+	grid__put(t, SCOPE_CHANGE, text, NULL);
+}
+
+static void put_scope(struct grid *t, const struct model *m, size_t scope, size_t device)
+{
+	struct model_scope_level l;
+	struct model_scope s;
+	int64_t change;
+	uint64_t kept;
+	char text[48];
+
+	model__scope(m, scope, &s);
+	grid__row(t);
+	grid__put(t, SCOPE_RUNS, text__count(text, 32, s.runs), NULL);
+	grid__put(t, SCOPE_TIME, text__time(text, 24, s.time), NULL);
+	if (!model__scope_highest(m, scope, device, &l))
+		return;
+	grid__put(t, SCOPE_START, text__bytes(text, 24, l.start), NULL);
+	grid__put(t, SCOPE_PEAK, text__bytes(text, 24, l.peak), NULL);
+	if (l.peak_reserved)
+		grid__put(t, SCOPE_RESERVED, text__bytes(text, 24, l.peak_reserved), NULL);
+	if (model__scope_medians(m, scope, device, &change, &kept))
+		put_change(t, change);
+}
+
+/* Writes the name, indented below the scopes around it, with the run that has the peak. */
+static const char *say_name(char *buf, const struct model *m, size_t scope, size_t device,
+			    size_t columns)
+{
+	char run[32] = "", count[32];
+	struct model_scope_level l;
+	struct model_scope s;
+	size_t indent;
+
+	model__scope(m, scope, &s);
+	if (s.runs > 1 && model__scope_highest(m, scope, device, &l))
+		snprintf(run, sizeof(run), " (peak: #%s)", text__count(count, 32, l.run));
+	indent = NAME_INDENT * s.depth;
+	if (columns < indent + strlen(run) + 8)
+		indent = *run = 0;
+	memset(buf, ' ', indent);
+	text__clean(buf + indent, REPORT_TEXT - indent - sizeof(run), s.name, strlen(s.name));
+	words__cut_front(buf + indent, columns - indent - strlen(run));
+	return strcat(buf, run);
+}
+
+/* Says which functions no allocation had on its stack, and how begin and end are known. */
+static void say_limits(FILE *out, const struct model *m, const struct report_text_opts *o)
+{
+	unsigned width = report_text__width(out, o);
+	char clean[REPORT_TEXT], count[48];
+	const char *name;
+	bool found;
+
+	for (size_t i = 0; (name = model__scope_function(m, i, &found)); i++)
+		if (!found)
+			text__paragraph(out, width, "", "  ",
+					"%s: no allocation has this function on its stack",
+					text__clean(clean, sizeof(clean), name, strlen(name)));
+	if (!model__scopes(m))
+		return;
+	text__paragraph(out, width, "", "",
+			"A scope lasts from the first to the last allocation of a thread in it: "
+			"calls without an allocation between them are one run. Start, Peak: of "
+			"the run with the highest peak. Change: from start to end, median.");
+	if (model__scopes_left_out(m))
+		text__paragraph(out, width, "", "", "%s left out: too many are open at a time",
+				text__counted(count, sizeof(count), model__scopes_left_out(m),
+					      "run"));
+}
+
+int report_text__scopes(FILE *out, const struct model *m, size_t device,
+			const struct report_text_opts *o)
+{
+	static const struct column columns[] = {
+		[SCOPE_RUNS] = { "Runs", true, 0, 4 },
+		[SCOPE_TIME] = { "Time", true, 3, 7 },
+		[SCOPE_START] = { "Start", true, 2, FIGURE },
+		[SCOPE_PEAK] = { "Peak", true, 0, FIGURE },
+		[SCOPE_RESERVED] = { "Reserved", true, 1, FIGURE },
+		[SCOPE_CHANGE] = { "Change", true, 4, FIGURE },
+	};
+	size_t n = model__scopes(m), room;
+	size_t *order = calloc(n + 1, sizeof(*order));
+	struct grid *t = grid__new(columns, SCOPE_NAME);
+	struct model_device d;
+	char text[REPORT_TEXT];
+	int err = order && t ? 0 : -ENOMEM;
+
+	if (err)
+		goto out;
+	order_inside(m, SIZE_MAX, order, 0);
+	model__device(m, device, &d);
+	grid__show(t, SCOPE_RESERVED, d.has_totals);
+	for (size_t i = 0; i < n; i++)
+		put_scope(t, m, order[i], device);
+	err = grid__error(t);
+	if (err)
+		goto out;
+	fputc('\n', out);
+	if (n) {
+		room = grid__fit(t, report_text__width(out, o), NAME_WANTED, 4);
+		grid__print_titles(t, out, report_text__colour(out, o), "Scope");
+		for (size_t i = 0; i < n; i++)
+			grid__print(t, out, i, say_name(text, m, order[i], device, room));
+	}
+	say_limits(out, m, o);
+out:
+	grid__free(t);
+	free(order);
+	return err;
+}
+
+/* ---- JSON ---- */
+
+static void put_level(struct json *j, const struct model_device *d,
+		      const struct model_scope_level *l)
+{
+	json__string(j, "device", d->name);
+	json__uint(j, "run", l->run);
+	json__uint(j, "start", l->start);
+	json__uint(j, "peak_allocated", l->peak);
+	json__seconds(j, "peak_time", l->peak_time, 9);
+	json__uint_or_null(j, "peak_reserved", d->has_totals, l->peak_reserved);
+	json__uint(j, "end", l->end);
+	json__uint(j, "kept", l->kept);
+}
+
+/* Writes the devices of a scope: its run with the highest peak, and medians. */
+static void put_highest(struct json *j, const struct model *m, size_t scope)
+{
+	struct model_scope_level l;
+	struct model_device d;
+	int64_t change;
+	uint64_t kept;
+
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < model__devices(m); i++) {
+		if (!model__scope_highest(m, scope, i, &l))
+			continue;
+		model__device(m, i, &d);
+		json__open_object(j, NULL);
+		put_level(j, &d, &l);
+		if (model__scope_medians(m, scope, i, &change, &kept)) {
+			json__int(j, "median_change", change);
+			json__uint(j, "median_kept", kept);
+		} else {
+			json__null(j, "median_change");
+			json__null(j, "median_kept");
+		}
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_run(struct json *j, const struct model *m, size_t run)
+{
+	struct model_scope_level l;
+	struct model_scope_run r;
+	struct model_device d;
+
+	model__scope_run(m, run, &r);
+	json__open_object(j, NULL);
+	json__uint(j, "scope", r.scope);
+	json__uint(j, "number", r.number);
+	json__seconds(j, "begin", r.begin, 9);
+	json__seconds(j, "end", r.end, 9);
+	json__bool(j, "ended", r.ended);
+	json__open_array(j, "devices");
+	for (size_t i = 0; i < model__devices(m); i++) {
+		if (!model__scope_run_level(m, run, i, &l))
+			continue;
+		model__device(m, i, &d);
+		json__open_object(j, NULL);
+		put_level(j, &d, &l);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__close_object(j);
+}
+
+static void put_path(struct json *j, const struct model *m, size_t scope)
+{
+	struct model_scope s;
+
+	model__scope(m, scope, &s);
+	json__open_object(j, NULL);
+	json__string(j, "name", s.name);
+	json__uint_or_null(j, "inside", s.parent != SIZE_MAX, s.parent);
+	json__uint(j, "runs", s.runs);
+	json__uint(j, "open_at_end", s.open);
+	json__seconds(j, "time", s.time, 9);
+	json__seconds(j, "median_time", model__scope_median_time(m, scope), 9);
+	json__seconds(j, "longest_time", s.longest, 9);
+	put_highest(j, m, scope);
+	json__close_object(j);
+}
+
+void report_scopes__json(struct json *j, const struct model *m)
+{
+	const char *name;
+	bool found;
+
+	if (!model__scope_function(m, 0, &found))
+		return;
+	json__open_object(j, "scopes");
+	json__open_array(j, "functions");
+	for (size_t i = 0; (name = model__scope_function(m, i, &found)); i++) {
+		json__open_object(j, NULL);
+		json__string(j, "name", name);
+		json__bool(j, "found", found);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__open_array(j, "scopes");
+	for (size_t i = 0; i < model__scopes(m); i++)
+		put_path(j, m, i);
+	json__close_array(j);
+	json__uint(j, "runs_left_out", model__scopes_left_out(m));
+	json__open_array(j, "runs");
+	for (size_t i = 0; i < model__scope_runs(m); i++)
+		put_run(j, m, i);
+	json__close_array(j);
+	json__close_object(j);
+}
