@@ -163,6 +163,28 @@ def test_without_optimizer_state():
         equal(t.roles("sgd")["parameter"], want, "parameters after %d steps" % steps)
 
 
+def test_buffers():
+    """Module._apply moves parameters, then gradients, then buffers, each at a line of its own."""
+    def moved(*lines):
+        t = Trace()
+        for mib, line in enumerate(lines, 1):
+            t.alloc([frame(NN + "module.py", "convert", 1341), frame(NN + "module.py", "_apply", line), frame(NN + "module.py", "_apply", 900), JOB], mib)
+        return t.roles("buffers", "end")
+    equal(moved(928, 928, 996), {"parameter": 3, "buffer": 3}, "a model with buffers")
+    equal(moved(996, 928, 996), {"parameter": 2, "buffer": 4}, "a module whose buffer comes first")
+    equal(moved(928, 955, 996), {"parameter": 3, "buffer": 3}, "a model with gradients and buffers")
+    equal(moved(928, 928), {"parameter": 3}, "a model without buffers")
+
+
+def test_pytorchs_buffers():
+    """Those of a residual network's batch norms: two of a channel's floats each, and a counter."""
+    _, path = torch_snapshots.run_both("cuda/convnet.py", ("--steps", "2"))
+    sizes = 2 * 2 * 3 * 512 + 2 * 3 * 512
+    got = report(path, at="end")["categories"]
+    equal(got["buffer"], sizes, "buffers: %s" % got)
+    check(got["parameter"] > 0, "parameters: %s", got)
+
+
 def test_before_the_history():
     """PyTorch writes empty frames for blocks from before the history: they are nobody's, not the autograd thread's."""
     t = Trace()

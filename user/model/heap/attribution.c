@@ -311,6 +311,23 @@ uint32_t attribution__loc(const struct stack_origin *w, enum frame_choice which)
 	return w->user_loc;
 }
 
+/* The line of this frame, if it is a call of torch.nn.Module._apply; otherwise `before`. */
+static uint32_t moved_by(const struct attribution *w, uint32_t location, uint32_t before)
+{
+	struct dict_loc loc = dict__get_loc(w->dict, location);
+
+	if (!files__is(dict__str(w->dict, loc.file), "torch/nn/modules/module.py") ||
+	    strcmp(short_name(dict__str(w->dict, loc.func)), "_apply") != 0)
+		return before;
+	return loc.line;
+}
+
+bool attribution__moves_buffer(const struct attribution *w, const struct stack_origin *origin)
+{
+	return origin->moved_by && origin->moved_by == w->moved_by_most &&
+	       w->moved_by_least < w->moved_by_most;
+}
+
 /* Computes what the stack's frames say, from the root to the innermost frame. */
 static struct stack_origin examine_frames(struct attribution *w, uint32_t stack)
 {
@@ -344,6 +361,8 @@ static struct stack_origin examine_frames(struct attribution *w, uint32_t stack)
 		if (!frame.loc)
 			continue;
 		origin.made_for = made_for(w, frame.loc) ?: origin.made_for;
+		if (origin.made_for == CATEGORY_PARAMETER)
+			origin.moved_by = moved_by(w, frame.loc, origin.moved_by);
 		if (starts_engine(w, frame.loc))
 			/* frames further out are outside all nodes that this engine runs */
 			origin.inside_node = origin.user_in_node = false;
@@ -370,6 +389,10 @@ struct stack_origin attribution__examine(struct attribution *w, uint32_t stack)
 {
 	struct stack_origin origin = examine_frames(w, stack);
 
+	if (origin.moved_by > w->moved_by_most)
+		w->moved_by_most = origin.moved_by;
+	if (origin.moved_by && (!w->moved_by_least || origin.moved_by < w->moved_by_least))
+		w->moved_by_least = origin.moved_by;
 	/* Without memory for the cache, the next call examines the stack again. */
 	if (stack < dict__counts(w->dict).stacks &&
 	    !array__grow_zero(&w->stacks, &w->nstacks, (size_t)stack + 1, sizeof(*w->stacks)))

@@ -21,6 +21,8 @@ struct stack_origin {
 	uint8_t role;	    /* enum category that the compiled code on the stack implies */
 	/* enum category that PyTorch's own Python code on the stack implies, if the block stays */
 	uint8_t made_for;
+	/* Line of torch.nn.Module._apply that moved the block to the device; 0: none did. */
+	uint32_t moved_by;
 	/* Dict locations for each enum frame_choice. Valid if has_line. */
 	uint32_t user_loc, inner_loc, native_loc;
 };
@@ -39,6 +41,7 @@ struct attribution {
 	size_t nstacks;
 	uint8_t *threads; /* enum thread_kind by thread number */
 	size_t nthreads;
+	uint32_t moved_by_least, moved_by_most; /* of all stacks so far; 0: none */
 	int old_torch; /* 1: PyTorch before 2.4, which names no autograd threads; -1: not checked */
 };
 /* Examines a stack and caches the result. Use attribution__stack(), which reads the cache first. */
@@ -77,6 +80,8 @@ static inline enum phase attribution__node_phase(struct attribution *w, uint32_t
 }
 /* Whether a call of the module is on the stack. */
 bool attribution__stack_has(const struct attribution *w, uint32_t stack, uint32_t module);
+/* True if Module._apply moved the block as a buffer: parameters come first, at an earlier line. */
+bool attribution__moves_buffer(const struct attribution *w, const struct stack_origin *origin);
 /* True if the recording is made from a snapshot of PyTorch. */
 bool attribution__is_snapshot(const struct attribution *w);
 void attribution__free(struct attribution *w);

@@ -239,14 +239,18 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	return category_of_other(m, l, s, steps, dead);
 }
 
-/* Returns the category of a block from before the first forward that is live: a parameter or
- * unknown. A model is moved to the device, made or loaded by known functions, or has gradients and
- * optimizer state of the same sizes. */
-static uint8_t category_of_first(const struct life *l, const struct stamp *s,
-				 const struct site *site, uint32_t steps, uint8_t made_for)
+/* Returns the category of a block from before the first forward that is live: a parameter, a buffer
+ * or unknown. A model is moved to the device, made or loaded by known functions, or has gradients
+ * and optimizer state of the same sizes. */
+static uint8_t category_of_first(const struct model *m, const struct life *l, const struct stamp *s,
+				 const struct site *site, uint32_t steps)
 {
-	if (made_for == CATEGORY_PARAMETER)
-		return made_for;
+	struct stack_origin origin = attribution__stack(m->attribution, site->stack);
+
+	if (attribution__moves_buffer(m->attribution, &origin))
+		return CATEGORY_BUFFER;
+	if (origin.made_for == CATEGORY_PARAMETER)
+		return origin.made_for;
 	if (s->after != LIFE_NONE || site->again || !l->backwards)
 		return CATEGORY_UNKNOWN;
 	/* Inputs have the sizes of gradients of activations, but are gone after some steps. */
@@ -289,7 +293,7 @@ static uint8_t category_of_live(const struct model *m, const struct life *l, con
 	/* After the model's forward: the loss. */
 	if (s->after == PHASE_FORWARD && this_pass && trains)
 		return CATEGORY_ACTIVATION;
-	return category_of_first(l, s, site, steps, origin.made_for);
+	return category_of_first(m, l, s, site, steps);
 }
 
 /* Returns the category in a recording without the program's objects. dead: the block is freed now. */
