@@ -31,5 +31,5 @@
 	X(CODE_GONE, code_gone, 0, MT_REC_CODE_GONE, 0, "code gone")                               \
 	/* slot_tp_call, in the interpreter */                                                     \
 	X(MODULE_CALL, module_call, 0, MT_REC_MODULE_CALL, MT_OFF_MODULES, "module call")          \
-	/* first call of Module._call_impl, libtorch_python; nnmodule.h */                         \
+	/* first call of Module._call_impl, libtorch_python; torch.h */                            \
 	X(MODULE_BOUND, module_bound, 0, MT_REC_MODULE_CALL, MT_OFF_MODULES, "bound call")

@@ -319,7 +319,7 @@ int module_call(struct pt_regs *ctx)
 	return enter_module(ctx);
 }
 
-/* The function that Module._call_impl calls first; see user/inspect/nnmodule.h */
+/* The function that Module._call_impl calls first; see user/inspect/torch.h */
 SEC("uprobe")
 int module_bound(struct pt_regs *ctx)
 {

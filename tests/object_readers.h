@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "inspect/nnmodule.h"
 #include "inspect/process/memcache.h"
 #include "inspect/python.h"
 #include "inspect/pyobj.h"

@@ -110,6 +110,22 @@ ssize_t io__text_of_process(pid_t pid, const char *name, char *buf, size_t size)
 	return io__text(path, buf, size);
 }
 
+void io__unescape_path(char *s)
+{
+	char *to = s;
+
+	for (; *s; s++) {
+		if (s[0] == '\\' && s[1] >= '0' && s[1] <= '3' && s[2] >= '0' && s[2] <= '7' &&
+		    s[3] >= '0' && s[3] <= '7') {
+			*to++ = (char)((s[1] - '0') << 6 | (s[2] - '0') << 3 | (s[3] - '0'));
+			s += 3;
+		} else {
+			*to++ = *s;
+		}
+	}
+	*to = '\0';
+}
+
 /* ---- files that other people name ---- */
 
 /* Opens a file as io__open_regular() follows links. Returns a descriptor or -errno. */

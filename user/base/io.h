@@ -27,6 +27,8 @@ ssize_t io__text(const char *path, char *buf, size_t size);
 ssize_t io__text_at(int folder, const char *name, char *buf, size_t size);
 /* Like io__text(), for /proc/PID/name. */
 ssize_t io__text_of_process(pid_t pid, const char *name, char *buf, size_t size);
+/* Decodes the escapes of a path in /proc/PID/mountinfo, such as \040 for a space, in place. */
+void io__unescape_path(char *s);
 
 enum io_links {
 	LINKS_FOLLOW,  /* as open() */

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/io.h"
-#include "base/mountinfo.h"
 
 #define TEXT_MAX (256u << 10) /* bytes of a file of /proc */
 #define DEEPEST 16	      /* levels of cgroups below one whose processes are read */
@@ -81,8 +80,8 @@ static bool is_mount_of(char *line, bool v2, char **root, char **at)
 	*at = strtok_r(NULL, " ", &save);
 	if (!*root || !*at)
 		return false;
-	mountinfo__unescape(*root);
-	mountinfo__unescape(*at);
+	io__unescape_path(*root);
+	io__unescape_path(*at);
 	return true;
 }
 

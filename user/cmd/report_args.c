@@ -18,7 +18,7 @@
 #include "capture/capture_args.h"
 #include "cmd/usage.h"
 #include "model/analysis.h"
-#include "model/csv.h"
+#include "model/words.h"
 #include "record/mtr.h"
 
 /* ---- what to show ---- */

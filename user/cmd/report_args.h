@@ -98,8 +98,8 @@ int report_output__end(struct report_output *o, int status);
 		&csv_argp, 0, NULL, 0                                                              \
 	}
 
-/* Parses --csv, which sets how model/csv.h writes text. The input is a bool, which becomes true if
- * the option is given: pass it to report_args__check_csv(). */
+/* Parses --csv, which sets how model/words.h writes text. The input is a bool, which becomes true
+ * if the option is given: pass it to report_args__check_csv(). */
 extern const struct argp csv_argp;
 /* Calls argp_error() if --csv is given and the output is not CSV. */
 void report_args__check_csv(struct argp_state *state, bool given, bool is_csv);

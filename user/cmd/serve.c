@@ -16,7 +16,6 @@
 #include "capture/preload.h"
 #include "cmd/commands.h"
 #include "cmd/usage.h"
-#include "serve/listen.h"
 #include "serve/secret.h"
 #include "serve/serve.h"
 

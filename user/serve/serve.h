@@ -80,6 +80,12 @@ struct serve_args {
 	struct serve_secrets secrets;
 };
 
+#define LISTEN_WHY 256 /* size of an error message about --listen, in bytes, with the NUL */
+
+/* Sets *ret to true if an address as in listen__open() would be local. Opens nothing. Returns 0, or
+ * -EINVAL with the error in why, which has LISTEN_WHY bytes. */
+int listen__is_local(const char *text, bool *ret, char *why);
+
 /* The broker: opens everything, starts the other processes and runs until the end. Logs errors.
  * Returns the exit code. */
 int broker__run(const struct serve_args *args);

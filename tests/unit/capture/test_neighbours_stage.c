@@ -11,7 +11,7 @@
 #include "capture/decode/neighbours_stage.h"
 #include "capture/probes/session_opts.h"
 #include "inspect/gpu_holders.h"
-#include "record/neighbours.h"
+#include "record/oom.h"
 
 #define LONG UINT64_C(10000000000) /* ns: longer than any wait */
 

@@ -6,7 +6,7 @@
 #include <errno.h>
 
 #include "export/formats/pickle.h"
-#include "model/csv.h"
+#include "model/words.h"
 #include "record/varint.h"
 #include "terminal.h"
 #include "unit/pb_reader.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Where malloc's functions are probed: inspect/mallocs.h. The C library is this program's own. */
+/* Where malloc's functions are probed: inspect/hostmem.h. The C library is this program's own. */
 #include "unit/cmocka.h"
 
 #include <string.h>
 #include <unistd.h>
 
 #include "inspect/elf.h"
-#include "inspect/mallocs.h"
+#include "inspect/hostmem.h"
 #include "inspect/proc.h"
 
 static const struct malloc_site *find(const struct malloc_file *f, const char *name)

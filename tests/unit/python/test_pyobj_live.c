@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "inspect/nnmodule.h"
+#include "inspect/torch.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
 #include "inspect/python.h"

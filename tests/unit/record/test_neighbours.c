@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "record/neighbours.h"
+#include "record/oom.h"
 
 static const struct device first = { .type = DEVICE_CUDA }, second = { DEVICE_CUDA, 1 };
 
@@ -47,7 +47,7 @@ static void first_and_last(void **state)
 	for (uint64_t i = 0; i < 100; i++)
 		assert_int_equal(neighbours__add(f, i, 1000 + i, 0, &v), 0);
 	assert_int_equal(neighbours__add(f, NEIGHBOURS_AT_END, 5000, 1, &v), 0);
-	assert_int_equal(facts__count(f), NEIGHBOURS_FACTS + 1);
+	assert_int_equal(facts__count(f), OOM_FACTS + 1);
 	for (uint64_t i = 0; i < 100; i++) {
 		found = neighbours__read(f, 1000 + i, first, &n);
 		assert_int_equal(found, i < 8 || i >= 92);

@@ -13,7 +13,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "serve/listen.h"
+#include "serve/server/listen.h"
 
 static char folder[64], path[96], text[112];
 

@@ -11,7 +11,7 @@
 #include <time.h>
 
 #include "base/map64.h"
-#include "inspect/nnmodule.h"
+#include "inspect/torch.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
 #include "inspect/python.h"

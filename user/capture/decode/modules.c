@@ -15,7 +15,7 @@
 #include "capture/probes.h"
 #include "capture/target.h"
 #include "inspect/arch.h"
-#include "inspect/nnmodule.h"
+#include "inspect/torch.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"
 #include "inspect/python.h"

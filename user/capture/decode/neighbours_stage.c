@@ -10,7 +10,7 @@
 #include "capture/decode/cuda_calls_internal.h"
 #include "inspect/gpu_holders.h"
 #include "record/ending.h"
-#include "record/neighbours.h"
+#include "record/oom.h"
 
 #define MS UINT64_C(1000000)
 #define ANSWER_WITHIN (600 * MS) /* then NVML's last answer has to do; below FLIGHT_AFTER */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /* Other processes that have memory on the device when an allocation fails or the process ends
- * badly, from NVML to the facts of record/neighbours.h. */
+ * badly, from NVML to the facts of record/oom.h. */
 #include <stdint.h>
 
 #include "record/stream.h"

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "capture/decode/code_cache.h"
 #include "inspect/census.h"
-#include "inspect/nnmodule.h"
+#include "inspect/torch.h"
 #include "inspect/python.h"
 #include "record/dict.h"
 

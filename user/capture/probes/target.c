@@ -14,7 +14,6 @@
 #include "inspect/arrival.h"
 #include "inspect/container.h"
 #include "inspect/elf.h"
-#include "inspect/nnmodule.h"
 #include "inspect/nvml.h"
 #include "inspect/proc.h"
 #include "inspect/pyobj.h"

@@ -20,7 +20,7 @@
 #include "capture/decode/decoder.h"
 #include "inspect/container.h"
 #include "inspect/elf.h"
-#include "inspect/mallocs.h"
+#include "inspect/hostmem.h"
 #include "inspect/proc.h"
 
 #define EVERY (512ULL << 10) /* bytes: as tcmalloc and jemalloc */

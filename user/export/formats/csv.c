@@ -6,7 +6,7 @@
 
 #include "export/export.h"
 #include "export/formats/events.h"
-#include "model/csv.h"
+#include "model/words.h"
 
 /* Writes the value of a field; nothing if it is unknown. */
 static void put_field(FILE *out, const struct event_field *f)

@@ -27,7 +27,6 @@
 #include "base/hash.h"
 #include "base/io.h"
 #include "base/map64.h"
-#include "base/mountinfo.h"
 #include "base/subprocess.h"
 #include "base/text.h"
 #include "inspect/machine.h"
@@ -411,7 +410,7 @@ static void look_at_mount(struct run *r, const char *line)
 	if (sscanf(line, "%*s %*s %u:%u %*s %1023s", &major, &minor, path) != 3 || !dash ||
 	    sscanf(dash, " - %31s", type) != 1 || strcmp(type, "tmpfs") != 0)
 		return;
-	mountinfo__unescape(path);
+	io__unescape_path(path);
 	if (!is_new(r->seen, SEEN_MOUNT, major, minor) || statfs(path, &fs) ||
 	    (uint32_t)fs.f_type != TMPFS_MAGIC || fs.f_blocks <= fs.f_bfree)
 		return;

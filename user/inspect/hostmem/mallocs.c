@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "inspect/mallocs.h"
+#include "inspect/hostmem.h"
 
 #include <elf.h>
 #include <errno.h>

@@ -4,7 +4,7 @@
  * module is missing from it. Pauses after each reading, and a share of time for all readings, limit
  * the cost in targets that make modules all the time.
  */
-#include "inspect/nnmodule.h"
+#include "inspect/torch.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "model/csv.h"
+#include "model/words.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

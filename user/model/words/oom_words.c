@@ -7,7 +7,6 @@
 #include "base/text.h"
 #include "model/model.h"
 #include "model/words.h"
-#include "record/neighbours.h"
 #include "record/oom.h"
 
 #define PLACE_COLUMNS 35 /* of a library's line: it stays whole on terminals of 40 columns */

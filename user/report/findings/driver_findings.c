@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "record/neighbours.h"
+#include "record/oom.h"
 #include "report/findings/internal.h"
 
 /* Percent of the device's memory: */

@@ -7,7 +7,6 @@
 #include "model/holders.h"
 #include "model/fields.h"
 #include "model/words.h"
-#include "model/csv.h"
 #include "report/files.h"
 #include "report/doc.h"
 #include "report/filter.h"

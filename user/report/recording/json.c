@@ -16,7 +16,6 @@
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/ending.h"
-#include "record/neighbours.h"
 #include "record/oom.h"
 #include "report/advice.h"
 #include "report/doc.h"

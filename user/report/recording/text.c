@@ -18,7 +18,6 @@
 #include "record/detail.h"
 #include "record/dict.h"
 #include "record/ending.h"
-#include "record/neighbours.h"
 #include "record/oom.h"
 #include "record/stream.h"
 #include "report/recording/pools.h"

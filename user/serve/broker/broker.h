@@ -13,7 +13,7 @@
 #include "serve/broker/processes.h"
 #include "serve/broker/store.h"
 #include "serve/broker/trace.h"
-#include "serve/listen.h"
+#include "serve/server/listen.h"
 #include "serve/serve.h"
 
 #define BROKER_ABANDONED 16 /* most killed processes that have not ended yet */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "serve/listen.h"
+#include "serve/server/listen.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -5,8 +5,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "serve/serve.h"
+
 #define LISTEN_PORT 8000 /* default port */
-#define LISTEN_WHY 256	 /* size of an error message, in bytes, with the NUL */
 
 /* Rights to connect to a Unix socket. */
 struct listen_opts {
@@ -38,9 +39,6 @@ struct listen_at {
  */
 int listen__open(const char *text, bool tls, const struct listen_opts *opts, struct listen_at *ret,
 		 char *why);
-/* Sets *ret to true if the address would be local. Opens nothing. Returns 0, or -EINVAL with the
- * error in why. */
-int listen__is_local(const char *text, bool *ret, char *why);
 /* Describes the inherited listening socket fd. tls: the URL begins with https. Returns 0 or
  * -errno. */
 int listen__describe(int fd, bool tls, struct listen_at *ret);
