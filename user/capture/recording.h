@@ -36,7 +36,7 @@ extern const struct argp recording_argp; /* its input is a struct recording_args
 struct recording_calls {
 	/* The process is attached to, and its facts are known. */
 	void (*attached)(void *ctx, struct session *s);
-	/* Chooses the events that go into its file. */
+	/* Chooses the events that go into its recording. */
 	bool (*keep)(void *ctx, const struct event *e);
 	/* Called after each drain. Returns a static reason to end its recording, or NULL. */
 	const char *(*over)(void *ctx);

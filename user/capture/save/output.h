@@ -3,7 +3,8 @@
 /*
  * The destination of one process's events: a file, or a file in a folder with an index
  * (output_file.c), windows and --on-oom (output_windows.c), or a rolling folder
- * (output_rolling.c). Each destination is a struct that begins with a struct output.
+ * (output_rolling.c). Each destination is a struct that begins with a struct output. Which events
+ * it gets is decided in one place for all: leaves_out() of recording.c.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +22,11 @@ struct windows;
 enum output_kind { OUTPUT_FILE, OUTPUT_FOLDER, OUTPUT_WINDOWS, OUTPUT_ROLLING };
 
 struct output {
-	struct sink sink; /* first: callbacks cast it to the output */
+	struct sink sink; /* first: on_event() of recording.c casts it to the output */
+	/* Takes an event. 0 or -errno, which ends the recording of the process. */
+	int (*event)(struct output *o, const struct event *e);
+	/* Called when time passed; now: ns since the start. Returns as event(). */
+	int (*tick)(struct output *o, uint64_t now);
 	/* Called when the process is attached to, if times is 0. Returns 0 or an exit code, logged.
 	 * NULL: no action. */
 	int (*attached)(struct output *o);

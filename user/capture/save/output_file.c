@@ -68,41 +68,26 @@ static int output_file__event(struct output_file *f, const struct event *e)
 	return f->write_err;
 }
 
-/* Keeps the last complete reading of host memory for the status (--tell). */
-static void keep_reading(struct recording *r, const struct event *e)
-{
-	if (!r->args.tell || e->kind != EVENT_HOST || !host_sheet__take(&r->reading, e))
-		return;
-	r->ledger = r->reading;
-	r->has_ledger = true;
-	r->reading = (struct host_sheet){ 0 };
-}
-
 /* Writes an event. The file is opened with the first one, unless output_file__new() has opened
  * it. */
-static int on_event(struct sink *s, const struct event *e)
+static int on_event(struct output *o, const struct event *e)
 {
-	struct output_file *f = (struct output_file *)s;
-	const struct recording_calls *calls = &f->o.r->calls;
+	struct output_file *f = (struct output_file *)o;
 	int err;
 
-	if (f->o.pid == f->o.r->loop.args.pid)
-		keep_reading(f->o.r, e);
 	if (!f->writer) {
-		err = output_file__open(f, output__path(&f->o));
+		err = output_file__open(f, output__path(o));
 		err = err ? err : replace(f);
 		if (err)
 			return err;
 	}
-	if (!f->o.times && calls->keep && !calls->keep(calls->ctx, e))
-		return 0;
 	return output_file__event(f, e);
 }
 
 /* Also the callback of a file in a folder, whose struct begins with a struct output_file. */
-static int on_tick(struct sink *s, uint64_t now)
+static int on_tick(struct output *o, uint64_t now)
 {
-	struct output_file *f = (struct output_file *)s;
+	struct output_file *f = (struct output_file *)o;
 
 	if (!f->writer || now - f->flushed < FLUSH_EVERY)
 		return 0;
@@ -225,7 +210,8 @@ struct output *output_file__new(const struct output *process)
 		return NULL;
 	}
 	f->o = *process;
-	f->o.sink = (struct sink){ .event = on_event, .tick = on_tick };
+	f->o.event = on_event;
+	f->o.tick = on_tick;
 	f->o.attached = on_attached;
 	f->o.full = output_file__full;
 	f->o.end = on_end;
@@ -309,10 +295,9 @@ int output_file__finish_entry(const struct output *o, struct folder_entry *e, co
 	return output_file__add_entry(o, e);
 }
 
-static int on_folder_event(struct sink *s, const struct event *e)
+static int on_folder_event(struct output *o, const struct event *e)
 {
-	struct output_folder *f = (struct output_folder *)s;
-	struct output *o = &f->file.o;
+	struct output_folder *f = (struct output_folder *)o;
 	int err = 0;
 
 	if (!f->file.writer) {
@@ -349,7 +334,8 @@ struct output *output_file__new_in_folder(const struct output *process)
 		return NULL;
 	}
 	f->file.o = *process;
-	f->file.o.sink = (struct sink){ .event = on_folder_event, .tick = on_tick };
+	f->file.o.event = on_folder_event;
+	f->file.o.tick = on_tick;
 	f->file.o.full = output_file__full;
 	f->file.o.end = on_folder_end;
 	return &f->file.o;

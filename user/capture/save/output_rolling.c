@@ -580,9 +580,9 @@ static void say_into(const struct output_rolling *g)
 		 text__bytes(size, sizeof(size), g->o.r->args.rolling.size));
 }
 
-static int on_event(struct sink *s, const struct event *e)
+static int on_event(struct output *o, const struct event *e)
 {
-	struct output_rolling *g = (struct output_rolling *)s;
+	struct output_rolling *g = (struct output_rolling *)o;
 
 	if (!g->store) {
 		g->err = open_store(g);
@@ -596,9 +596,9 @@ static int on_event(struct sink *s, const struct event *e)
 	return g->err;
 }
 
-static int on_tick(struct sink *s, uint64_t now)
+static int on_tick(struct output *o, uint64_t now)
 {
-	struct output_rolling *g = (struct output_rolling *)s;
+	struct output_rolling *g = (struct output_rolling *)o;
 
 	if (!g->store || now - g->last_tick < TICK)
 		return 0;
@@ -692,7 +692,8 @@ struct output *output_rolling__new(const struct output *process)
 		return NULL;
 	}
 	g->o = *process;
-	g->o.sink = (struct sink){ .event = on_event, .tick = on_tick };
+	g->o.event = on_event;
+	g->o.tick = on_tick;
 	g->o.attached = on_attached;
 	g->o.end = on_end;
 	if (!g->o.times && !g->o.r->folder && open_store(g)) {

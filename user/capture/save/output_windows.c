@@ -125,16 +125,16 @@ int output_windows__prepare(struct recording *r, bool of_several)
 
 /* ---- the output ---- */
 
-static int on_event(struct sink *s, const struct event *e)
+static int on_event(struct output *o, const struct event *e)
 {
-	struct sink *to = windows__sink(((struct output *)s)->windows);
+	struct sink *to = windows__sink(o->windows);
 
 	return to->event(to, e);
 }
 
-static int on_tick(struct sink *s, uint64_t now)
+static int on_tick(struct output *o, uint64_t now)
 {
-	struct sink *to = windows__sink(((struct output *)s)->windows);
+	struct sink *to = windows__sink(o->windows);
 
 	return to->tick(to, now);
 }
@@ -294,7 +294,8 @@ struct output *output_windows__new(const struct output *process)
 	if (!ow)
 		goto no_memory;
 	ow->o = *process;
-	ow->o.sink = (struct sink){ .event = on_event, .tick = on_tick };
+	ow->o.event = on_event;
+	ow->o.tick = on_tick;
 	ow->o.attached = on_attached;
 	ow->o.full = is_full;
 	ow->o.end = on_end;

@@ -575,6 +575,41 @@ static struct output *new_output(struct recording *r, struct session *s, pid_t p
 	return *at;
 }
 
+/* Keeps the last complete reading of host memory for the status (--tell). */
+static void keep_reading(struct recording *r, const struct event *e)
+{
+	if (!r->args.tell || e->kind != EVENT_HOST || !host_sheet__take(&r->reading, e))
+		return;
+	r->ledger = r->reading;
+	r->has_ledger = true;
+	r->reading = (struct host_sheet){ 0 };
+}
+
+/* True if an event does not go into the recording. The session's stages have seen it, and all
+ * destinations get what is left. */
+static bool leaves_out(const struct output *o, const struct event *e)
+{
+	const struct recording_calls *calls = &o->r->calls;
+
+	return !o->times && calls->keep && !calls->keep(calls->ctx, e);
+}
+
+static int on_event(struct sink *s, const struct event *e)
+{
+	struct output *o = (struct output *)s;
+
+	if (o->pid == o->r->loop.args.pid)
+		keep_reading(o->r, e);
+	return leaves_out(o, e) ? 0 : o->event(o, e);
+}
+
+static int on_tick(struct sink *s, uint64_t now)
+{
+	struct output *o = (struct output *)s;
+
+	return o->tick(o, now);
+}
+
 /* tracees_output.begin(): makes the output of a process. */
 static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
 {
@@ -585,6 +620,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 		return NULL;
 	if (!times)
 		tell_status(r, o, "opened", NULL);
+	o->sink = (struct sink){ .event = on_event, .tick = on_tick };
 	*sink = &o->sink;
 	return o;
 }
