@@ -14,28 +14,37 @@
 
 /* ---- rows ---- */
 
-/* In the order of JSON. */
-enum row_field {
-	ROW_BYTES,
-	ROW_COUNT,
-	ROW_MEDIAN,
-	ROW_CUMULATIVE,
-	ROW_REQUESTED,
-	ROW_FILE,
-	ROW_LINE,
-	ROW_FUNCTION,
-	ROW_MODULE,
-	ROW_MODULE_CLASS,
-	ROW_MODULE_ROOT,
-	ROW_PHASE,
-	ROW_THREAD,
-	ROW_TID,
-	ROW_CATEGORY,
-	ROW_NAME,
-	ROW_SOURCE,
-	ROW_NODE_CLASS,
-	ROW_FIELDS /* number of fields; row_field__of() returns it for "no such field" */
-};
+/*
+ * Fields of a row, in the order of JSON. A new field needs a line here, and a value in struct row.
+ *
+ *   ROW_*, name, type, member of struct row, groups, optional
+ * groups: rows that describe one of these properties have the field; 0: all. optional: JSON leaves
+ * the field out if it is 0 or NULL.
+ */
+#define ROW_FIELD_LIST(FIELD)                                                                      \
+	FIELD(BYTES, "bytes", U64, bytes, 0, false)                                                \
+	FIELD(COUNT, "count", U64, count, 0, false)                                                \
+	FIELD(MEDIAN, "median", U64, median, 0, false)                                             \
+	FIELD(CUMULATIVE, "cumulative", U64, cumulative, 0, false)                                 \
+	FIELD(REQUESTED, "requested", U64, requested, 0, true)                                     \
+	FIELD(FILE, "file", TEXT, file, OF_LINE, false)                                            \
+	FIELD(LINE, "line", U32, line, OF_LINE, false)                                             \
+	FIELD(FUNCTION, "function", TEXT, func, OF_LINE, false)                                    \
+	FIELD(MODULE, "module", TEXT, module, OF_MODULE, false)                                    \
+	FIELD(MODULE_CLASS, "module_class", TEXT, module_class, OF_MODULE, false)                  \
+	FIELD(MODULE_ROOT, "module_root", TEXT, module_root, OF_MODULE, false)                     \
+	FIELD(PHASE, "phase", PHASE, phase, OF_PHASE, true)                                        \
+	FIELD(THREAD, "thread", TEXT, thread, 0, true)                                             \
+	FIELD(TID, "tid", U32, tid, 0, true)                                                       \
+	FIELD(CATEGORY, "category", TEXT, category, 0, false)                                      \
+	FIELD(NAME, "name", TEXT, name, 0, true)                                                   \
+	FIELD(SOURCE, "source", TEXT, source, 0, false)                                            \
+	FIELD(NODE_CLASS, "node_class", TEXT, node_class, OF_LINE, true)
+
+#define ROW_FIELD_ID(id, name, type, member, groups, optional) ROW_##id,
+
+/* ROW_FIELDS: number of fields; row_field__of() returns it for "no such field". */
+enum row_field { ROW_FIELD_LIST(ROW_FIELD_ID) ROW_FIELDS };
 
 struct row_value {
 	bool applies;	  /* rows that are grouped this way have the field */

@@ -15,22 +15,35 @@ struct json;
 struct report_fail;
 struct report_select;
 
-/* Columns of a report's table as text, for --columns. */
-enum report_col {
-	COL_SIZE,
-	COL_PERCENT,
-	COL_BAR,
-	COL_BLOCKS,
-	COL_CUMULATIVE,
-	COL_MEDIAN,
-	COL_REQUESTED,
-	COL_ROLE,
-	COL_PHASE,
-	COL_THREAD,
-	COL_MODULE,
-	COL_WHERE, /* place of the allocation: always the last column */
-	COL_NR
-};
+/*
+ * Columns of a report's table as text, from left to right; numbers come before ROLE. A new column
+ * needs a line here, and a case in say_cell() of table.c.
+ *
+ *   COL_*, name for --columns, title, fields of CSV of the same name, groups
+ * groups: bits 1 << BY_*; the column exists if rows have one of these groups. 0: always.
+ */
+#define REPORT_COLUMNS(COLUMN)                                                                     \
+	COLUMN(SIZE, "size", "Size", "bytes", 0)                                                   \
+	COLUMN(PERCENT, "percent", "%", "bytes", 0)                                                \
+	COLUMN(BAR, "", "", "", 0)                                                                 \
+	COLUMN(BLOCKS, "blocks", "Blocks", "count", 0)                                             \
+	/* sums of overlapping rows mean nothing */                                                \
+	COLUMN(CUMULATIVE, "cumulative", "Cumulative", "cumulative", ~(1U << BY_LAYER))            \
+	COLUMN(MEDIAN, "median", "Median", "median", 0)                                            \
+	COLUMN(REQUESTED, "requested", "Requested", "", 0)                                         \
+	COLUMN(ROLE, "role", "Role", "category", 1U << BY_CATEGORY)                                \
+	COLUMN(PHASE, "phase", "Phase", "phase", 1U << BY_PHASE)                                   \
+	COLUMN(THREAD, "thread", "Thread", "thread", 1U << BY_THREAD)                              \
+	COLUMN(MODULE, "module", "Module", "module module_class",                                  \
+	       1U << BY_MODULE | 1U << BY_LAYER)                                                   \
+	/* place of the allocation: always the last column; words__where_title() has its title */  \
+	COLUMN(WHERE, "location", "", "file line function name holder",                            \
+	       1U << BY_LINE | 1U << BY_STACK)
+
+#define REPORT_COLUMN_ID(id, name, title, fields, groups) COL_##id,
+
+enum report_col { REPORT_COLUMNS(REPORT_COLUMN_ID) COL_NR };
+
 #define COLUMNS_DEFAULT                                                                            \
 	(1U << COL_SIZE | 1U << COL_PERCENT | 1U << COL_BLOCKS | 1U << COL_ROLE |                  \
 	 1U << COL_PHASE | 1U << COL_THREAD | 1U << COL_MODULE)

@@ -10,34 +10,16 @@
 
 enum type { U64, U32, TEXT, PHASE };
 
+#define ROW_FIELD(id, name, type, member, groups, optional)                                        \
+	{ name, type, offsetof(struct row, member), groups, optional },
+
 static const struct {
 	const char *name;
 	enum type type;
 	size_t at;
-	unsigned of;   /* rows that describe one of these properties have the field; 0: all have */
-	bool optional; /* JSON leaves the field out if it is 0 or NULL */
-} fields[ROW_FIELDS] = {
-	[ROW_BYTES] = { "bytes", U64, offsetof(struct row, bytes), 0, false },
-	[ROW_COUNT] = { "count", U64, offsetof(struct row, count), 0, false },
-	[ROW_MEDIAN] = { "median", U64, offsetof(struct row, median), 0, false },
-	[ROW_CUMULATIVE] = { "cumulative", U64, offsetof(struct row, cumulative), 0, false },
-	[ROW_REQUESTED] = { "requested", U64, offsetof(struct row, requested), 0, true },
-	[ROW_FILE] = { "file", TEXT, offsetof(struct row, file), OF_LINE, false },
-	[ROW_LINE] = { "line", U32, offsetof(struct row, line), OF_LINE, false },
-	[ROW_FUNCTION] = { "function", TEXT, offsetof(struct row, func), OF_LINE, false },
-	[ROW_MODULE] = { "module", TEXT, offsetof(struct row, module), OF_MODULE, false },
-	[ROW_MODULE_CLASS] = { "module_class", TEXT, offsetof(struct row, module_class), OF_MODULE,
-			       false },
-	[ROW_MODULE_ROOT] = { "module_root", TEXT, offsetof(struct row, module_root), OF_MODULE,
-			      false },
-	[ROW_PHASE] = { "phase", PHASE, offsetof(struct row, phase), OF_PHASE, true },
-	[ROW_THREAD] = { "thread", TEXT, offsetof(struct row, thread), 0, true },
-	[ROW_TID] = { "tid", U32, offsetof(struct row, tid), 0, true },
-	[ROW_CATEGORY] = { "category", TEXT, offsetof(struct row, category), 0, false },
-	[ROW_NAME] = { "name", TEXT, offsetof(struct row, name), 0, true },
-	[ROW_SOURCE] = { "source", TEXT, offsetof(struct row, source), 0, false },
-	[ROW_NODE_CLASS] = { "node_class", TEXT, offsetof(struct row, node_class), OF_LINE, true },
-};
+	unsigned of;
+	bool optional;
+} fields[ROW_FIELDS] = { ROW_FIELD_LIST(ROW_FIELD) };
 
 const char *row_field__name(enum row_field f)
 {

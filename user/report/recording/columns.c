@@ -14,23 +14,15 @@ const char *const report_columns_csv[] = { "bytes",	"count",      "median",	    
 					   "category",	"source",     "thread",	      "stack",
 					   "name",	"node_class", "holder",	      NULL };
 
+#define COLUMN_NAME(id, name, title, fields, groups) { name, COL_##id, fields },
+
 /* Names for --columns: the column of text, and the fields of CSV with spaces between. */
 static const struct {
 	const char *name;
 	int column;
 	const char *fields;
 } names[] = {
-	{ "size", COL_SIZE, "bytes" },
-	{ "percent", COL_PERCENT, "bytes" },
-	{ "blocks", COL_BLOCKS, "count" },
-	{ "cumulative", COL_CUMULATIVE, "cumulative" },
-	{ "median", COL_MEDIAN, "median" },
-	{ "requested", COL_REQUESTED, "" },
-	{ "role", COL_ROLE, "category" },
-	{ "phase", COL_PHASE, "phase" },
-	{ "thread", COL_THREAD, "thread" },
-	{ "module", COL_MODULE, "module module_class" },
-	{ "location", COL_WHERE, "file line function name holder" },
+	REPORT_COLUMNS(COLUMN_NAME)
 	/* other words for them */
 	{ "bytes", COL_SIZE, "bytes" },
 	{ "count", COL_BLOCKS, "count" },
@@ -38,7 +30,6 @@ static const struct {
 };
 
 #define NAMES (sizeof(names) / sizeof(*names))
-#define OTHER_WORDS 3 /* synonyms at the end of names; messages do not list them */
 
 /* Returns the bit of a CSV field; 0: unknown name. */
 static uint32_t field_bit(const char *name, size_t len)
@@ -64,14 +55,8 @@ static uint32_t field_bits(const char *list)
 
 bool report_columns__is_of(int column, unsigned groups)
 {
-	static const unsigned needed_groups[COL_NR] = {
-		[COL_CUMULATIVE] = ~(1U << BY_LAYER), /* sums of overlapping rows mean nothing */
-		[COL_ROLE] = 1U << BY_CATEGORY,
-		[COL_PHASE] = 1U << BY_PHASE,
-		[COL_THREAD] = 1U << BY_THREAD,
-		[COL_MODULE] = 1U << BY_MODULE | 1U << BY_LAYER,
-		[COL_WHERE] = 1U << BY_LINE | 1U << BY_STACK,
-	};
+#define COLUMN_GROUPS(id, name, title, fields, groups) groups,
+	static const unsigned needed_groups[COL_NR] = { REPORT_COLUMNS(COLUMN_GROUPS) };
 
 	return !needed_groups[column] || (needed_groups[column] & groups);
 }
@@ -82,7 +67,7 @@ static size_t find_name(const char *word, size_t len)
 	size_t i = 0;
 
 	while (i < NAMES &&
-	       (strlen(names[i].name) != len || strncmp(names[i].name, word, len) != 0))
+	       (!len || strlen(names[i].name) != len || strncmp(names[i].name, word, len) != 0))
 		i++;
 	return i;
 }
@@ -113,12 +98,12 @@ static void say_names(char *why, size_t size, bool csv, unsigned groups, const c
 	used = (size_t)snprintf(why, size, "%s '%s'; use",
 				known ? "this report has no column" : "unknown column", clean);
 	for (size_t i = 0; used < size; i++) {
-		if (!csv && i == NAMES - OTHER_WORDS)
+		if (!csv && i == COL_NR) /* synonyms follow */
 			break;
 		name = csv ? report_columns_csv[i] : names[i].name;
 		if (!name)
 			break;
-		if (!csv && !report_columns__is_of(names[i].column, groups))
+		if (!csv && (!*name || !report_columns__is_of(names[i].column, groups)))
 			continue;
 		used += (size_t)snprintf(why + used, size - used, "%s %s", comma, name);
 		comma = ",";

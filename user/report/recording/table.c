@@ -122,19 +122,8 @@ static int print_library_lines(FILE *out, const struct model *m, size_t device,
 #define MODULE_NARROW 18 /* the same if another column then fits */
 #define LARGE 30	 /* percent; larger shares are red */
 
-static const char *const titles[COL_WHERE] = {
-	[COL_SIZE] = "Size",
-	[COL_PERCENT] = "%",
-	[COL_BAR] = "",
-	[COL_BLOCKS] = "Blocks",
-	[COL_CUMULATIVE] = "Cumulative",
-	[COL_MEDIAN] = "Median",
-	[COL_REQUESTED] = "Requested",
-	[COL_ROLE] = "Role",
-	[COL_PHASE] = "Phase",
-	[COL_THREAD] = "Thread",
-	[COL_MODULE] = "Module",
-};
+#define COLUMN_TITLE(id, name, title, fields, groups) title,
+static const char *const titles[COL_NR] = { REPORT_COLUMNS(COLUMN_TITLE) };
 
 struct table {
 	FILE *out;
