@@ -33,3 +33,10 @@
 	X(MODULE_CALL, module_call, 0, MT_REC_MODULE_CALL, MT_OFF_MODULES, "module call")          \
 	/* first call of Module._call_impl, libtorch_python; torch.h */                            \
 	X(MODULE_BOUND, module_bound, 0, MT_REC_MODULE_CALL, MT_OFF_MODULES, "bound call")
+
+/*
+ * The hooks of PyTorch's allocators, which every capture attaches, in this order: frees before
+ * allocations, so that no free of a recorded block is missed. Out of memory comes last: its record
+ * carries totals, and all events after it must be recorded.
+ */
+#define MT_ALLOCATOR_HOOKS(X) X(CPU_DELETE) X(CPU_NEW) X(REPORT) X(OOM)

@@ -14,6 +14,8 @@
 #define HOOK(id, program, twin, record, off, name) HOOK_##id,
 enum hook_id { MT_HOOKS(HOOK) HOOK_NR };
 #undef HOOK
+/* The members of an array of enum hook_id, of MT_ALLOCATOR_HOOKS(). */
+#define HOOK_ID(id) HOOK_##id,
 
 struct hook {
 	enum hook_id id;

@@ -408,9 +408,9 @@ static size_t twin_names(const char *names[HOOK_NR])
  * verification takes longest. old: of the programs for older kernels. Returns their number. */
 static size_t first_names(const struct probes_opts *opts, bool old, const char *names[FIRST_MAX])
 {
-	static const enum hook_id all[] = { HOOK_REPORT,     HOOK_OOM,	     HOOK_CPU_NEW,
-					    HOOK_CPU_DELETE, HOOK_CODE_GONE, HOOK_SCOPE_END,
-					    HOOK_MODULE_CALL };
+	/* In reverse: */
+	static const enum hook_id all[] = { HOOK_MODULE_CALL, HOOK_SCOPE_END, HOOK_CODE_GONE,
+					    MT_ALLOCATOR_HOOKS(HOOK_ID) };
 	static const enum hook_id steps[] = { HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_CODE_GONE };
 	size_t n = 0;
 
@@ -422,8 +422,8 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 			names[n++] = program_name(HOOK_EDGE, false);
 			names[n++] = program_name(HOOK_EVALUATE, false);
 		}
-		for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++)
-			names[n++] = program_name(all[i], false);
+		for (size_t i = sizeof(all) / sizeof(all[0]); i > 0; i--)
+			names[n++] = program_name(all[i - 1], false);
 	}
 	if (!opts->capture.steps_only || old) {
 		names[n++] = call_name(CALL_ENTER);

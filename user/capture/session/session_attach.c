@@ -270,12 +270,15 @@ static void hold_command(struct session *s)
 		log_debug("cannot stop PID %d: %s", (int)proc__pid(s->target.proc), strerror(-err));
 }
 
+/* The hooks of every capture, in the order of attaching. First the ends of code objects, which
+ * names depend on. */
+static const enum hook_id first_hooks[] = { HOOK_CODE_GONE, MT_ALLOCATOR_HOOKS(HOOK_ID) };
+#define FIRST_HOOKS (sizeof(first_hooks) / sizeof(first_hooks[0]))
+
 /* True if a group's programs are attached to PyTorch's files already, and this process has not
  * mapped them yet: then no event of it is missed. */
 static bool precedes_torch(struct session *s)
 {
-	static const enum hook_id ids[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
-					    HOOK_REPORT };
 	struct maps maps;
 	bool ret = s->opts.group && !proc__maps(s->target.proc, &maps);
 	size_t i;
@@ -284,8 +287,10 @@ static bool precedes_torch(struct session *s)
 		return false;
 	ret = !arrival__maps_torch(&maps);
 	maps__free(&maps);
-	for (i = 0; i < sizeof(ids) / sizeof(ids[0]); i++)
-		ret = ret && probes__attached(s->probes, proc__pid(s->target.proc), ids[i]);
+	for (i = 0; i < FIRST_HOOKS; i++)
+		ret = ret &&
+		      (first_hooks[i] == HOOK_OOM ||
+		       probes__attached(s->probes, proc__pid(s->target.proc), first_hooks[i]));
 	return ret;
 }
 
@@ -573,19 +578,12 @@ static int refuse_probe(const struct session *s, struct failure *f, const struct
  * negative with *f. */
 static int attach_all(struct session *s, struct failure *f)
 {
-	/*
-	 * First the ends of code objects, which names depend on; then frees before allocations, so
-	 * that no free of a recorded block is missed. Out of memory comes last: its record carries
-	 * totals, and all events after it must be recorded.
-	 */
-	static const enum hook_id order[] = { HOOK_CODE_GONE, HOOK_CPU_DELETE, HOOK_CPU_NEW,
-					      HOOK_REPORT, HOOK_OOM };
 	pid_t pid = proc__pid(s->target.proc);
 	size_t i;
 	int err;
 
-	for (i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
-		const struct hook *h = &s->target.hooks[order[i]];
+	for (i = 0; i < FIRST_HOOKS; i++) {
+		const struct hook *h = &s->target.hooks[first_hooks[i]];
 
 		/* After the first hook: the programs must know calls of modules before the first
 		 * event. */
@@ -593,10 +591,10 @@ static int attach_all(struct session *s, struct failure *f)
 			session__look_into_torch(s, 0);
 		if (i && (s->opts.steps_only || s->no_torch))
 			break; /* steps and host memory need no hook of the allocator */
-		if (probes__attached(s->probes, pid, order[i]))
+		if (probes__attached(s->probes, pid, first_hooks[i]))
 			continue;
 		if (!h->found) {
-			log_debug("%s: not probed: %s", hook__name(order[i]), h->why_not);
+			log_debug("%s: not probed: %s", hook__name(first_hooks[i]), h->why_not);
 			continue;
 		}
 		err = probes__attach(s->probes, pid, h);
@@ -1069,9 +1067,8 @@ static int take_facts(struct session *s, const struct session *parent)
  * attach_all(). 0 or -errno. */
 static int attach_own_hooks(const struct session *s, pid_t parent)
 {
-	static const enum hook_id ids[] = { HOOK_CODE_GONE,  HOOK_SCOPE_END, HOOK_MODULE_CALL,
-					    HOOK_CPU_DELETE, HOOK_CPU_NEW,   HOOK_REPORT,
-					    HOOK_OOM };
+	static const enum hook_id ids[] = { HOOK_CODE_GONE, HOOK_SCOPE_END, HOOK_MODULE_CALL,
+					    MT_ALLOCATOR_HOOKS(HOOK_ID) };
 	pid_t pid = proc__pid(s->target.proc);
 	int err;
 
