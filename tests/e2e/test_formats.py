@@ -25,7 +25,7 @@ from mtr_writer import Writer
 HISTORY = os.path.join(harness.WORKLOADS, "cuda", "history.py")
 GOLDEN = os.path.join(harness.REPO, "tests", "data", "golden")
 # html and flamegraph are pages: test_page.py and test_foreign.py read them with a browser.
-KEPT = ("folded", "speedscope", "timeline", "perfetto", "pprof", "snapshot", "tensorboard", "openmetrics", "csv", "ndjson")
+KEPT = [name for name in readers.SUFFIX if name not in ("html", "flamegraph")]
 IN_A_BROWSER = ("Chromium", "speedscope")
 
 

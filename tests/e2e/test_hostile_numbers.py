@@ -3,6 +3,7 @@
 """Recordings whose numbers are negative, huge or no numbers at all: every reader ends in order, and JSON stays valid."""
 import json
 
+import readers
 from harness import check, equal, run, scratch, tool
 from mtr_writer import Writer
 
@@ -10,7 +11,7 @@ NUMBERS = ("-1", "18446744073709551615", "99999999999999999999999", "46116860184
 FACTS = ("duration_ns", "pid", "parent", "rank", "world_size", "clock_zero_ns", "window_start_ns", "end_rss", "end_time", "host_rss", "lost", "device.0.total",
          "job_step", "counter.x")
 COMMANDS = [["report"], ["report", "--format", "json"], ["report", "--together"], ["report", "--fail-if", "growth>1G/1step"], ["leaks"], ["compare"]]
-EXPORTS = "html flamegraph folded speedscope timeline perfetto pprof snapshot tensorboard openmetrics csv ndjson".split()
+EXPORTS = tuple(readers.SUFFIX)
 
 
 def recording(name, number):

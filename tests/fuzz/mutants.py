@@ -25,6 +25,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 sys.path.insert(0, os.path.join(REPO, "tests", "e2e"))
+import readers  # noqa: E402
 from mtr_reader import crc32c  # noqa: E402
 from mtr_writer import text, varint  # noqa: E402
 
@@ -40,7 +41,7 @@ VALUES = ("", "-1", "0", "7", "18446744073709551615", "99999999999999999999", "n
           "1:2:3:4", "2026-01-01T00:00:00Z", "x" * 70000, "\x1b]0;x\x07", "\u202e")
 ALLOC, ASKED, ENTER, LEAVE, MARK, TENSOR, HOST, KINDS = 1, 12, 16, 17, 18, 14, 20, 21
 WHENS = ([], ["--at", "end"], ["--at", "peak"], ["--at", "oom"], ["--at", "0"], ["--at", "1e9"])
-EXPORTS = "html flamegraph folded speedscope timeline perfetto pprof snapshot tensorboard openmetrics csv ndjson".split()
+EXPORTS = tuple(readers.SUFFIX)
 ACTS = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 

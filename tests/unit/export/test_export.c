@@ -337,9 +337,12 @@ static void test_flamegraph_sums(void **state)
 
 /* --- all formats */
 
-static const char *const all_formats[] = { "flamegraph", "folded", "speedscope", "timeline",
-					   "perfetto" };
-#define FORMATS (sizeof(all_formats) / sizeof(all_formats[0]))
+static bool is_json(const struct export_format *f)
+{
+	const char *dot = strrchr(f->suffix, '.');
+
+	return !strcmp(dot, ".json");
+}
 
 static void test_hostile_names(void **state)
 {
@@ -365,11 +368,18 @@ static void test_hostile_names(void **state)
 	};
 	const size_t n = sizeof(names) / sizeof(names[0]);
 
-	for (size_t k = 0; k < FORMATS; k++) {
+	size_t tried = 0;
+
+	for (size_t k = 0; export_formats[k]; k++) {
+		const struct export_format *f = export_formats[k];
+		bool flamegraph = f == &export_flamegraph, folded = f == &export_folded;
 		struct world w;
 		json_t *j = NULL;
 
-		world__open(&w, all_formats[k], AT_PEAK, "peak");
+		if (!flamegraph && !folded && !is_json(f))
+			continue;
+		tried++;
+		world__open(&w, f->name, AT_PEAK, "peak");
 		facts__set(w.f, "cmdline", "[\"</script><img src=x onerror=alert(1)>\"]");
 		for (size_t i = 0; i < n; i++) {
 			uint32_t s = dict__string(w.d, names[i], strlen(names[i]));
@@ -387,23 +397,21 @@ static void test_hostile_names(void **state)
 					  0x1000 * (i + 1) + 512, 1));
 		}
 		assert_int_equal(world__end(&w), 0);
-		switch (k) {
-		case 0:
+		if (flamegraph) {
 			j = page_data(&w);
 			check_tree(j);
 			assert_int_equal(array_sum(json_object_get(view_of(j, 0, 0), "bytes")),
 					 n * 101 + n * (n - 1) / 2);
 			assert_null(strstr(w.text, "</script><script>alert"));
-			break;
-		case 1:
+		} else if (folded) {
 			assert_int_equal(folded_sum(w.text, "cpu"), n * 101 + n * (n - 1) / 2);
-			break;
-		default:
+		} else {
 			j = parse(w.text, w.size);
 		}
 		json_decref(j);
 		world__close(&w);
 	}
+	assert_true(tried >= 5);
 }
 
 /* All formats of a moment; streaming formats have no moment that could be missing. */
