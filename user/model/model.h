@@ -265,6 +265,11 @@ static inline bool row__has_leaf(const struct row *r)
 /* For qsort(): filtered rows last, then by bytes, largest first. Ties are ordered by text, so that
  * two captures of a program give the same order. */
 int row__compare(const void *a, const void *b);
+/* Adds the figures of another row's blocks: bytes, count, and those that are the same in both or
+ * not known for the sum. Modules, name and line stay. */
+void row__add(struct row *to, const struct row *r);
+/* Sorts rows with row__compare(), and sets cumulative. */
+void row__sort(struct row *rows, size_t n);
 /*
  * Generalizes pattern, a module's name or an earlier result, so that it also matches name.
  * Components that differ become "*". Names of different depth keep their common start. pattern

@@ -159,15 +159,7 @@ static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct liv
 		if (s->round == r->round) {
 			struct row *to = &all[s->row].row;
 
-			to->bytes += rows[i].bytes;
-			to->count += rows[i].count;
-			to->requested = to->requested && rows[i].requested
-						? to->requested + rows[i].requested
-						: 0;
-			to->median = 0;
-			if (to->category &&
-			    (!rows[i].category || strcmp(to->category, rows[i].category) != 0))
-				to->category = NULL;
+			row__add(to, &rows[i]);
 			to->modules = to->modules > rows[i].modules ? to->modules : rows[i].modules;
 			continue;
 		}

@@ -690,6 +690,31 @@ int row__compare(const void *a, const void *b)
 	return order;
 }
 
+void row__add(struct row *to, const struct row *r)
+{
+	to->bytes += r->bytes;
+	to->count += r->count;
+	to->sampled.bytes += r->sampled.bytes;
+	to->sampled.low += r->sampled.low;
+	to->sampled.high += r->sampled.high;
+	to->anonymous += r->anonymous;
+	to->requested = to->requested && r->requested ? to->requested + r->requested : 0;
+	if (to->median != r->median)
+		to->median = 0;
+	if (to->category && (!r->category || strcmp(to->category, r->category) != 0))
+		to->category = NULL;
+}
+
+void row__sort(struct row *rows, size_t n)
+{
+	uint64_t sum = 0;
+
+	if (n)
+		qsort(rows, n, sizeof(*rows), row__compare);
+	for (size_t i = 0; i < n; i++)
+		rows[i].cumulative = sum += rows[i].bytes;
+}
+
 /* True if the group has the known blocks from before attach without category, module or name. */
 static bool is_anonymous(const struct bucket *g, bool filtered)
 {
@@ -761,7 +786,6 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 {
 	struct row *rows = calloc(1, ((size_t)t->n + 1) * sizeof(*rows) + t->npatterns);
 	struct row before = before_row(t->m, outside);
-	uint64_t sum = 0;
 	size_t n_rows = 0;
 	char *text;
 
@@ -776,11 +800,7 @@ static int table__rows(struct table *t, uint64_t outside, struct row **ret, size
 	before.sampled = (struct sampled){ before.bytes, before.bytes, before.bytes };
 	if (before.bytes)
 		rows[n_rows++] = before;
-	qsort(rows, n_rows, sizeof(*rows), row__compare);
-	for (size_t i = 0; i < n_rows; i++) {
-		sum += rows[i].bytes;
-		rows[i].cumulative = sum;
-	}
+	row__sort(rows, n_rows);
 	*ret = rows;
 	*n = n_rows;
 	return 0;

@@ -563,7 +563,6 @@ static struct row row_of_holder(const struct holder *h)
 static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
 {
 	size_t kept = 0, n_rows;
-	uint64_t sum = 0;
 	struct row *rows;
 
 	while (kept < n && !named[kept].filtered)
@@ -585,10 +584,7 @@ static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
 			rows[n_rows++] = r->all[i];
 	r->all = rows; /* of_model stays: it owns patterns of modules */
 	r->n = n_rows;
-	if (n_rows)
-		qsort(rows, n_rows, sizeof(*rows), row__compare);
-	for (size_t i = 0; i < n_rows; i++)
-		rows[i].cumulative = sum += rows[i].bytes;
+	row__sort(rows, n_rows);
 	return 0;
 }
 

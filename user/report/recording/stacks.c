@@ -156,23 +156,12 @@ static bool add_row(struct report_frames *s, struct row *to, const struct row *p
 {
 	if (cmp_module(previous, r))
 		to->modules += r->modules;
-	to->bytes += r->bytes;
-	to->count += r->count;
-	to->sampled.bytes += r->sampled.bytes;
-	to->sampled.low += r->sampled.low;
-	to->sampled.high += r->sampled.high;
-	to->anonymous += r->anonymous;
-	to->requested = to->requested && r->requested ? to->requested + r->requested : 0;
-	if (to->median != r->median)
-		to->median = 0;
-	if (to->category && (!r->category || strcmp(to->category, r->category) != 0))
-		to->category = NULL;
+	row__add(to, r);
 	return cover_modules(s, to, r);
 }
 
 int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n)
 {
-	uint64_t sum = 0;
 	struct row previous;
 	size_t kept = 0;
 
@@ -189,9 +178,7 @@ int report_frames__merge(struct report_frames *s, struct row *rows, size_t *n)
 		previous = r;
 	}
 	*n = kept;
-	qsort(rows, kept, sizeof(*rows), row__compare);
-	for (size_t i = 0; i < kept; i++)
-		rows[i].cumulative = sum += rows[i].bytes;
+	row__sort(rows, kept);
 	return 0;
 }
 

@@ -524,7 +524,6 @@ static int take_rows(struct table *t, const struct model *m, size_t device,
 		     const struct row_opts *opts)
 {
 	bool names = !t->o->split && (t->o->by == BY_LINE || t->o->by == BY_STACK);
-	uint64_t cumulative = 0;
 	int err;
 
 	holder_rows__free(&t->model_rows);
@@ -541,18 +540,12 @@ static int take_rows(struct table *t, const struct model *m, size_t device,
 		err = report_frames__merge(t->frames, t->rows, &t->n);
 	if (err)
 		return err;
-	if (t->n)
-		qsort(t->rows, t->n, sizeof(*t->rows), row__compare);
+	row__sort(t->rows, t->n);
 	t->shown = t->o->top && t->o->top < t->n ? t->o->top : t->n;
-	t->rest = (struct row){ 0 };
-	for (size_t i = 0; i < t->n; i++) {
-		/* Rows that overlap have the model's sums, which are not shown. */
-		t->rows[i].cumulative = cumulative += t->rows[i].bytes;
-		if (i < t->shown)
-			continue;
+	t->rest = (struct row){ .cumulative = t->n ? t->rows[t->n - 1].cumulative : 0 };
+	for (size_t i = t->shown; i < t->n; i++) {
 		t->rest.bytes += t->rows[i].bytes;
 		t->rest.count += t->rows[i].count;
-		t->rest.cumulative = cumulative;
 	}
 	return mark_rows(t);
 }
