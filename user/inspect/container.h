@@ -59,6 +59,12 @@ struct container_names {
 void container__names(pid_t pid, const struct cgroup *c, const char *root,
 		      struct container_names *ret);
 
+#define CONTAINER_SHOWN 128
+
+/* Writes the name of the container, or the start of its ID, and the name or UID of the pod, clean;
+ * "" where there is none. Both buffers have CONTAINER_SHOWN bytes. pid: as in container__names(). */
+void container__show(pid_t pid, const struct cgroup *c, char *container, char *pod);
+
 /* True if the control group was removed (processes that have ended may still be in it), or docker's
  * files on this host lack the container. root: as in container__names(). */
 bool container__is_gone(const struct cgroup *c, const char *root);

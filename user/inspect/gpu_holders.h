@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "inspect/container.h"
 #include "inspect/nvml.h"
 
 /* ---- processes as /proc shows them ---- */
@@ -24,10 +25,10 @@ struct holder_process {
 	uint64_t started; /* CLOCK_BOOTTIME, ns, as precise as a kernel tick */
 	char user[64];	  /* name, or ID */
 	char command[256];
-	char container[128]; /* name, or start of the ID; "": none */
-	char pod[128];	     /* name, or UID; "": none */
-	char job[96];	     /* "slurm 123", "ray 01000000"; "": none */
-	bool asleep_known;   /* no thread of it has run for `asleep` ns */
+	char container[CONTAINER_SHOWN]; /* name, or start of the ID; "": none */
+	char pod[CONTAINER_SHOWN];	 /* name, or UID; "": none */
+	char job[96];			 /* "slurm 123", "ray 01000000"; "": none */
+	bool asleep_known;		 /* no thread of it has run for `asleep` ns */
 	uint64_t asleep;
 	bool threads_left;   /* a zombie: its main thread has ended, others have not */
 	bool container_gone; /* its control group, or the container of that ID, no longer exists */

@@ -9,17 +9,19 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "inspect/container.h"
+
 #define PS_MOST 256 /* processes in the list; further ones are only counted */
 
 struct ps_process {
 	pid_t pid;
 	uid_t uid;
 	/* All text is clean. */
-	char user[64];	     /* name, or ID */
-	char command[256];   /* from the script's name on: "train.py --lr 0.1" */
-	char container[128]; /* name, or start of the ID; "": none */
-	char pod[128];	     /* name, or UID; "": none */
-	int64_t rank;	     /* -1: not known */
+	char user[64];			 /* name, or ID */
+	char command[256];		 /* from the script's name on: "train.py --lr 0.1" */
+	char container[CONTAINER_SHOWN]; /* name, or start of the ID; "": none */
+	char pod[CONTAINER_SHOWN];	 /* name, or UID; "": none */
+	int64_t rank;			 /* -1: not known */
 	bool rss_known;
 	uint64_t rss;
 	bool has_allocator; /* allocated and reserved are known: of all devices together */

@@ -176,23 +176,6 @@ void holder_process__set_job(struct holder_process *p, const char *cgroup, const
 	}
 }
 
-static void set_container(struct holder_process *p, const struct cgroup *c)
-{
-	struct container_names names = { 0 };
-	char id[16];
-
-	p->container_gone = container__is_gone(c, "");
-	if (!*c->container && !*c->pod && !*c->name)
-		return;
-	container__names(p->pid, c, "", &names);
-	snprintf(id, sizeof(id), "%.12s", c->container);
-	if (*names.name)
-		put_clean(p->container, sizeof(p->container), names.name);
-	else
-		put_clean(p->container, sizeof(p->container), *c->name ? c->name : id);
-	put_clean(p->pod, sizeof(p->pod), *names.pod ? names.pod : c->pod);
-}
-
 /* ---- parents ---- */
 
 /* True if the process collects orphans: the first one of a PID namespace. */
@@ -294,7 +277,8 @@ static bool read_who(const struct holder_processes *known, struct holder_sleep *
 		read_command(p);
 		set_user(known, p);
 		cgroup__read(p->pid, &c);
-		set_container(p, &c);
+		p->container_gone = container__is_gone(&c, "");
+		container__show(p->pid, &c, p->container, p->pod);
 		holder_process__set_job(p, c.path, env, (size_t)len);
 		read_comm(p->parent, p->parent_command, sizeof(p->parent_command));
 		p->threads_left = p->state == 'Z' && proc__lost_leader(p->pid);

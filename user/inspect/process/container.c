@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/text.h"
 
 /*
  * Components of a path that identify a container or pod. The innermost counts, since a Kubernetes
@@ -471,6 +472,26 @@ void container__names(pid_t pid, const struct cgroup *cgroup, const char *root,
 		read_containerenv(pid, ret);
 	if (cgroup->pod[0] && !ret->pod[0])
 		read_environment(pid, ret);
+}
+
+void container__show(pid_t pid, const struct cgroup *c, char *container, char *pod)
+{
+	struct container_names names = { 0 };
+	char id[16];
+	const char *name = id;
+
+	*container = *pod = '\0';
+	if (!*c->container && !*c->pod && !*c->name)
+		return;
+	container__names(pid, c, "", &names);
+	snprintf(id, sizeof(id), "%.12s", c->container);
+	if (*c->name)
+		name = c->name;
+	if (*names.name)
+		name = names.name;
+	text__clean(container, CONTAINER_SHOWN, name, strlen(name));
+	name = *names.pod ? names.pod : c->pod;
+	text__clean(pod, CONTAINER_SHOWN, name, strlen(name));
 }
 
 /* Number of container ids in a path. */

@@ -85,23 +85,6 @@ static void put_clean(char *buf, size_t size, const char *text)
 	text__clean(buf, size, text, strlen(text));
 }
 
-/* Sets the names of the container and the pod, as far as they are known. */
-static void set_container(struct ps_process *p, const struct cgroup *c)
-{
-	struct container_names names = { 0 };
-	char id[16];
-
-	if (!*c->container && !*c->pod && !*c->name)
-		return;
-	container__names(p->pid, c, "", &names);
-	snprintf(id, sizeof(id), "%.12s", c->container);
-	if (*names.name)
-		put_clean(p->container, sizeof(p->container), names.name);
-	else
-		put_clean(p->container, sizeof(p->container), *c->name ? c->name : id);
-	put_clean(p->pod, sizeof(p->pod), *names.pod ? names.pod : c->pod);
-}
-
 /* Sets the user's name, if possible from another entry: a look-up may start a program. */
 static void set_user(const struct ps *s, struct ps_process *p)
 {
@@ -177,7 +160,7 @@ static bool add_process(void *ctx, const struct pick_process *found)
 	else
 		set_denied(&e->p);
 	pick_process__script(found, e->p.command, sizeof(e->p.command));
-	set_container(&e->p, &found->cgroup);
+	container__show(e->p.pid, &found->cgroup, e->p.container, e->p.pod);
 	set_user(s, &e->p);
 	s->v[s->n++] = e;
 	forget_not_listed(s, found->pid);
