@@ -254,8 +254,8 @@ size_t facts__count(const struct facts *f);
 /* Gets the i-th fact, in the order in which the keys were first set. f owns both texts. */
 void facts__at(const struct facts *f, size_t i, const char **key, const char **value);
 /*
- * Whether this is the name of a scope: a Python function's name, "rollout", the end of its
- * qualified name, "Trainer.evaluate", or one of these after the end of its file's path,
+ * True for the name of a scope. It is a Python function's name, "rollout", or the end of its
+ * qualified name, "Trainer.evaluate". The end of its file's path may stand before it:
  * "train.py:rollout". The fact "scopes" is a JSON array of such names.
  */
 bool facts__is_scope(const char *name);
