@@ -164,10 +164,11 @@ def served(receive=Receiver):
         for job in jobs:
             job.ready()
         folder = scratch("recordings")
+        gpus = written("gpus", ("process 0 %d 4G\nmore 0 3M\nreserved 0 450M\n" % jobs[0].pid).encode())
         _shared["server"] = server.Server(
             "--target", "train=fleet-%d" % os.getpid(), "--interval", "200ms", "--push-pyroscope", profiles.url.replace("127.0.0.1", "localhost"),
             "--push-otlp", metrics.otlp, "--push-every", "3s", "--push-profile", "500ms", "--push-token-file", token, "--push-ca", cert, folder=folder,
-            prefix=in_a_pod(folder).prefix, kept=True)
+            prefix=in_a_pod(folder).prefix, kept=True, env=dict(os.environ, LD_LIBRARY_PATH=os.path.join(harness.OUT, "dryrun"), MEMTRACE_DRYRUN_NVML=gpus))
         find_processes()
     return _shared["server"]
 

@@ -44,7 +44,7 @@ static struct serve_args args = {
 int __wrap_spawn__self(const struct spawn_opts *o, struct spawned *ret)
 {
 	static const char *const commands[] = { "record",   "run",     "report", "leaks", "diff",
-						"diagnose", "compare", "export", "dump" };
+						"diagnose", "compare", "export", "dump",  "ps" };
 	size_t known = 0, n = 0;
 
 	for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++)

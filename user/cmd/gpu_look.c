@@ -250,6 +250,6 @@ size_t gpu_look__left_over(const struct gpu_table *t)
 	size_t n = 0;
 
 	for (size_t i = 0; i < t->n; i++)
-		n += t->v[i].left_over;
+		n += t->v[i].left_over && t->v[i].bytes;
 	return n;
 }

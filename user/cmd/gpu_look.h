@@ -43,5 +43,5 @@ void gpu_look__stop(struct gpu_look *l);
  * text is clean. slice: only the processes in this GPU instance; GPUS_NO_SLICE: all. "": nobody.
  * Returns buf. */
 char *gpu_look__say_holders(const struct gpu_table *t, uint32_t slice, char *buf, size_t size);
-/* Number of rows that are probably left over. */
+/* Number of rows with memory that are probably left over. */
 size_t gpu_look__left_over(const struct gpu_table *t);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Workers read recordings without rights, with limits of memory and time. `dump` reads a process. A
- * worker writes to a pipe, and the broker copies its output to a file. Clients get the file only if
- * the worker succeeds. A process that took over the pipe cannot read or change the file. */
+/* Workers read recordings without rights, with limits of memory and time. `dump` reads a process,
+ * `ps` the processes of all GPUs. A worker writes to a pipe, and the broker copies its output to a
+ * file. Clients get the file only if the worker succeeds. A process that took over the pipe cannot
+ * read or change the file. */
 #include "serve/broker/jobs.h"
 
 #include <ctype.h>
@@ -33,11 +34,16 @@
 #define CPU_SECONDS 300			   /* limit of a worker */
 #define WORKER_TIME (600 * SECOND)	   /* time limit of a worker, in ns */
 #define DUMP_TIME (60 * SECOND)		   /* time limit of `dump`, in ns */
-#define PIPE_SIZE (1 << 20)		   /* size of a worker's pipe, in bytes */
-#define TAKEN_AT_ONCE 8			   /* full pipes read from a worker at a time */
-#define NICE 5				   /* priority of workers: captures go first */
-#define CANNOT_RUN 126	/* exit code of a worker that could not be started; others are higher */
-#define COMPARED_MAX 16 /* most traces of one comparison */
+#define DEVICES_TIME (30 * SECOND)	   /* time limit of `ps --device`, in ns */
+#define ENDS_WITHIN 2000		   /* ms, time for a killed JOB_DEVICES to end */
+#define DEVICES_LATE                                                                               \
+	"the look at the processes on all GPUs has taken 30 s: a process does not let itself be "  \
+	"read, or the driver hangs"
+#define PIPE_SIZE (1 << 20) /* size of a worker's pipe, in bytes */
+#define TAKEN_AT_ONCE 8	    /* full pipes read from a worker at a time */
+#define NICE 5		    /* priority of workers: captures go first */
+#define CANNOT_RUN 126	    /* exit code of a worker that could not be started; others are higher */
+#define COMPARED_MAX 16	    /* most traces of one comparison */
 
 /* ---- formats: names of files and their content types ---- */
 
@@ -105,6 +111,14 @@ json_t *jobs__formats(void)
 /* Frees a job, and kills its worker. */
 static void free_job(struct job *j)
 {
+	int status;
+
+	/* A file system may hold this one in a wait that SIGKILL does not end. */
+	if (j->kind == JOB_DEVICES) {
+		subprocess__signal(&j->run.process, SIGKILL);
+		if (!subprocess__wait(&j->run.process, ENDS_WITHIN, &status))
+			j->run.process = (struct subprocess){ 0 };
+	}
 	spawned__close(&j->run);
 	if (j->out >= 0)
 		close(j->out);
@@ -250,14 +264,24 @@ static bool writes_file(const struct job *j)
 	return j->kind == JOB_EXPORT || j->kind == JOB_IMPORT;
 }
 
-/* Number of requests that wait for a worker. */
-static size_t count_waiting(const struct broker *b)
+/* Number of requests that wait: for a look at all devices, or for a worker. */
+static size_t count_waiting(const struct broker *b, bool devices)
 {
 	size_t n = 0;
 
 	for (const struct job *j = b->jobs; j; j = j->next)
-		n += !j->running && !ends_trace(j);
+		n += !j->running && !ends_trace(j) && (j->kind == JOB_DEVICES) == devices;
 	return n;
+}
+
+/* Drops a job whose request wants no answer any more. A running JOB_DEVICES goes on for others: its
+ * end may take long, and the broker does not wait for it. */
+static void drop_job(struct broker *b, struct job *j)
+{
+	if (j->kind == JOB_DEVICES && j->running)
+		j->peer = NULL;
+	else
+		remove_job(b, j);
 }
 
 void jobs__forget_peer(struct broker *b, const struct peer *p)
@@ -267,7 +291,7 @@ void jobs__forget_peer(struct broker *b, const struct peer *p)
 	for (struct job *j = b->jobs; j; j = next) {
 		next = j->next;
 		if (j->peer == p)
-			remove_job(b, j);
+			drop_job(b, j);
 	}
 }
 
@@ -301,7 +325,7 @@ void jobs__cancel(struct broker *b, const struct peer *p, json_int_t id)
 		if (j->peer != p || j->id != id)
 			continue;
 		if (!j->running || j->kind != JOB_EXPORT)
-			remove_job(b, j);
+			drop_job(b, j);
 		return;
 	}
 }
@@ -388,7 +412,7 @@ static size_t count_running(const struct broker *b)
 	size_t n = 0;
 
 	for (const struct job *j = b->jobs; j; j = j->next)
-		n += j->running;
+		n += j->running && j->kind != JOB_DEVICES;
 	return n;
 }
 
@@ -473,6 +497,19 @@ static void take_output(struct job *j, size_t most)
 	}
 }
 
+/* Longest time of a worker, in ns. */
+static uint64_t time_limit(enum job_kind kind)
+{
+	switch (kind) {
+	case JOB_DUMP:
+		return DUMP_TIME;
+	case JOB_DEVICES:
+		return DEVICES_TIME;
+	default:
+		return WORKER_TIME;
+	}
+}
+
 /* Starts the worker. Returns 0 or -errno as open_output(). */
 static int start_job(struct broker *b, struct job *j)
 {
@@ -508,14 +545,15 @@ static int start_job(struct broker *b, struct job *j)
 						.files = files,
 						.n_files = n,
 						.nice_by = NICE,
-						.drop = j->kind != JOB_DUMP,
+						.drop = j->kind != JOB_DUMP &&
+							j->kind != JOB_DEVICES,
 						.uid = j->uid,
 						.gid = j->gid,
 						.memory = MEMORY,
 						.cpu_seconds = CPU_SECONDS },
 			  &j->run);
 	j->running = !err;
-	j->deadline = clock__monotonic() + (j->kind == JOB_DUMP ? DUMP_TIME : WORKER_TIME);
+	j->deadline = clock__monotonic() + time_limit(j->kind);
 close_files:
 	while (n-- > 0)
 		close(files[n].fd);
@@ -526,19 +564,32 @@ close_files:
 /* ---- results ---- */
 
 /* Makes a read-only descriptor of the output at offset 0. Returns it or -errno. */
-static int seal_output(const struct job *j, uint64_t *size)
+static int open_sealed(const struct job *j, uint64_t *size)
 {
 	char name[48];
 	struct stat st;
 	int fd;
 
-	if (fcntl(j->out, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) ||
-	    fstat(j->out, &st))
+	if (fstat(j->out, &st))
 		return -errno;
 	*size = (uint64_t)st.st_size;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", j->out);
 	fd = open(name, O_RDONLY | O_CLOEXEC);
 	return fd < 0 ? -errno : fd;
+}
+
+/* Keeps the output from changing. 0 or -errno. */
+static int seal(const struct job *j)
+{
+	return fcntl(j->out, F_ADD_SEALS, F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+		       ? -errno
+		       : 0;
+}
+
+/* Seals the output, and opens it as open_sealed(). */
+static int seal_output(const struct job *j, uint64_t *size)
+{
+	return seal(j) ?: open_sealed(j, size);
 }
 
 /* True if the kernel ended the worker because of a limit: of time, or of memory. */
@@ -587,9 +638,9 @@ static int explain_failure(const struct job *j, int status, char *why, size_t si
 		return 503;
 	if (WEXITSTATUS(status) == EXIT_FAILED && lacks_room(why))
 		return 503;
-	if (j->kind == JOB_DUMP && WEXITSTATUS(status) == EXIT_UNUSABLE)
+	if ((j->kind == JOB_DUMP || j->kind == JOB_DEVICES) && WEXITSTATUS(status) == EXIT_UNUSABLE)
 		return 404;
-	if (j->kind == JOB_DUMP)
+	if (j->kind == JOB_DUMP || j->kind == JOB_DEVICES)
 		return WEXITSTATUS(status) == EXIT_USAGE ? 422 : 503;
 	/* 404: the request is valid, but the device or moment does not exist. */
 	return strstr(why, "no device '") || strstr(why, "no out-of-memory") ||
@@ -662,6 +713,47 @@ static void keep_import(struct broker *b, struct job *j)
 	trace__finish(b, t);
 }
 
+/* True if a JOB_DEVICES that has ended, or takes too long, answers this one. */
+static bool shares_answer(const struct job *j, const struct job *ended)
+{
+	return j->kind == JOB_DEVICES && (j == ended || !j->running) && j->peer && !j->answered;
+}
+
+/* Answers all requests for the devices: with the output of a job, or if status is not 0 with an
+ * error. */
+static void answer_devices(struct broker *b, struct job *ended, int status, const char *why)
+{
+	for (struct job *j = b->jobs; j; j = j->next) {
+		uint64_t size = 0;
+		int fd;
+
+		if (!shares_answer(j, ended))
+			continue;
+		fd = status ? -1 : open_sealed(ended, &size);
+		if (status)
+			ask__refuse(j->peer, j->id, status, NULL, "%s", why);
+		else if (fd < 0)
+			ask__refuse(j->peer, j->id, 503, NULL, "cannot send the answer: %s",
+				    strerror(-fd));
+		else
+			ask__answer(j->peer, j->id, json_pack("{s:I}", "size", (json_int_t)size),
+				    fd);
+		j->answered = true;
+	}
+}
+
+/* Removes the requests that answer_devices() has answered, but for the running job. */
+static void remove_answered(struct broker *b)
+{
+	struct job *next;
+
+	for (struct job *j = b->jobs; j; j = next) {
+		next = j->next;
+		if (j->answered && !j->running)
+			remove_job(b, j);
+	}
+}
+
 /* Hands on the output of a successful job: to the exported files, to its trace or to its peer. */
 static void deliver_output(struct broker *b, struct job *j)
 {
@@ -674,6 +766,11 @@ static void deliver_output(struct broker *b, struct job *j)
 	}
 	if (j->kind == JOB_EXPORT) {
 		keep_export(b, j);
+		return;
+	}
+	if (j->kind == JOB_DEVICES) {
+		fd = seal(j);
+		answer_devices(b, j, fd ? 503 : 0, strerror(-fd));
 		return;
 	}
 	fd = seal_output(j, &size);
@@ -734,6 +831,8 @@ static void end_job(struct broker *b, struct job *j, int status)
 		fail_report(b, j->traces[0], why);
 	else if (j->kind == JOB_IMPORT)
 		trace__fail(b, j->traces[0], code, after_name(j, why));
+	else if (j->kind == JOB_DEVICES)
+		answer_devices(b, j, code, why);
 	else
 		ask__refuse(j->peer, j->id, code, code == 422 ? member : NULL, "%s", why);
 }
@@ -758,7 +857,9 @@ static struct job *next_job(const struct broker *b)
 	struct job *first = NULL;
 
 	for (struct job *j = b->jobs; j; j = j->next) {
-		if (j->running || (j->kind == JOB_EXPORT && is_being_made(b, j)))
+		if (j->running || j->kind == JOB_DEVICES)
+			continue;
+		if (j->kind == JOB_EXPORT && is_being_made(b, j))
 			continue;
 		if (ends_trace(j))
 			return j;
@@ -785,11 +886,42 @@ static void answer_waiting_exports(struct broker *b)
 	}
 }
 
+/* The look at all devices that runs; NULL: none. */
+static struct job *running_devices(const struct broker *b)
+{
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->running && j->kind == JOB_DEVICES)
+			return j;
+	return NULL;
+}
+
+/* The first request for a look at all devices; NULL: none waits, or one has begun. */
+static struct job *next_devices(const struct broker *b)
+{
+	if (running_devices(b))
+		return NULL;
+	for (struct job *j = b->jobs; j; j = j->next)
+		if (j->kind == JOB_DEVICES)
+			return j;
+	return NULL;
+}
+
+/* Starts a job, or answers that it cannot start. */
+static void try_to_start(struct broker *b, struct job *j)
+{
+	int err = start_job(b, j);
+
+	if (!err)
+		return;
+	refuse_start(b, j, err);
+	remove_job(b, j);
+}
+
 /* First ends jobs, so that their workers' places are free for the next ones. */
 void jobs__pump(struct broker *b, uint64_t now)
 {
 	struct job *next, *j;
-	int status, err;
+	int status;
 
 	for (j = b->jobs; j; j = next) {
 		next = j->next;
@@ -805,16 +937,16 @@ void jobs__pump(struct broker *b, uint64_t now)
 		if (now >= j->deadline && !j->late) {
 			j->late = true;
 			subprocess__signal(&j->run.process, SIGKILL);
+			if (j->kind == JOB_DEVICES)
+				answer_devices(b, j, 503, DEVICES_LATE);
 		}
 	}
+	remove_answered(b);
 	answer_waiting_exports(b);
-	while (count_running(b) < b->args->max_workers && (j = next_job(b))) {
-		err = start_job(b, j);
-		if (err) {
-			refuse_start(b, j, err);
-			remove_job(b, j);
-		}
-	}
+	while (count_running(b) < b->args->max_workers && (j = next_job(b)))
+		try_to_start(b, j);
+	while ((j = next_devices(b)))
+		try_to_start(b, j);
 }
 
 size_t jobs__poll(const struct broker *b, struct pollfd *fds, size_t room)
@@ -917,6 +1049,21 @@ static bool add_compared(struct job *j, struct peer *p, json_t *msg)
 	return add_traces(j, p, msg, 2, COMPARED_MAX);
 }
 
+/* Refuses a request that would have to wait for a look which does not end. */
+static bool may_look(struct job *j, struct peer *p, json_t *msg)
+{
+	const struct job *running = running_devices(p->b);
+
+	(void)msg;
+	if (p->b->can_trace && !(running && running->late))
+		return true;
+	if (running)
+		ask__refuse(p, j->id, 503, NULL, DEVICES_LATE);
+	else
+		ask__refuse(p, j->id, 503, NULL, "cannot look at processes: %s", p->b->why);
+	return false;
+}
+
 static bool add_ranks(struct job *j, struct peer *p, json_t *msg)
 {
 	return add_traces(j, p, msg, 1, SPAWN_FILES);
@@ -999,6 +1146,7 @@ static const struct request_kind {
 	  { "compare", "--format=json" },
 	  { ASK_TEXT("device") },
 	  add_compared },
+	{ "devices", JOB_DEVICES, { "ps", "--device", "--format=json" }, { { 0 } }, may_look },
 	{ "diagnose", JOB_DOCUMENT, { "diagnose", "--format=json" }, { { 0 } }, add_named_trace },
 	{ "diff",
 	  JOB_DOCUMENT,
@@ -1048,7 +1196,7 @@ void jobs__asked(struct peer *p, json_t *msg)
 	json_int_t id = ask__id(msg);
 	struct job *j;
 
-	if (count_waiting(p->b) >= BROKER_WAITING) {
+	if (count_waiting(p->b, action && !strcmp(action, "devices")) >= BROKER_WAITING) {
 		ask__refuse(p, id, 429, NULL,
 			    "%d requests already wait for a worker: try again in a moment",
 			    BROKER_WAITING);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* Workers: processes without rights that read recordings; and `dump`, which reads a process. */
+/* Workers: processes without rights that read recordings; and `dump` and `ps`, which read
+ * processes. */
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@ struct broker;
 struct peer;
 struct trace;
 
-/* Handles the requests compare, diagnose, diff, dump, export, leaks, ranks and report. */
+/* Handles the requests compare, devices, diagnose, diff, dump, export, leaks, ranks and report. */
 void jobs__asked(struct peer *p, json_t *msg);
 /* Queues a worker that makes the trace's recording from a snapshot, a file of the folder, which it
  * takes over and removes. trace__finish() or trace__fail() follows. Returns 0 or -errno. */
@@ -46,14 +47,18 @@ enum job_kind {
 	JOB_IMPORT, /* makes the recording of an uploaded snapshot */
 	JOB_DOCUMENT,
 	JOB_EXPORT,
-	JOB_DUMP
+	JOB_DUMP,
+	/* `ps --device`. One runs at a time, next to the workers, and its output answers all
+	 * requests that have come by its end. It reads all processes of the machine, and one of
+	 * them may keep it from ending. */
+	JOB_DEVICES
 };
 
 struct job {
 	struct job *next;
 	enum job_kind kind;
 	struct peer *peer; /* process that sent the request; NULL: none, for JOB_REPORT and
-			      JOB_IMPORT */
+			      JOB_IMPORT, and a JOB_DEVICES that nobody waits for any more */
 	json_int_t id;	   /* of the request */
 	struct trace *traces[SPAWN_FILES];
 	size_t n_traces;
@@ -71,6 +76,7 @@ struct job {
 	gid_t gid;
 	int write_err; /* error that ended reading: -EFBIG or that of write(); 0: none */
 	bool late;     /* the worker was killed because it took too long */
+	bool answered; /* its request has an answer, by another JOB_DEVICES */
 	/* The following fields are for an export. */
 	const struct export_format *format;
 	bool plain;	/* the moment and the device are the default ones */

@@ -154,14 +154,14 @@ static const struct verb {
 	void (*handle)(struct peer *p, json_t *msg);
 	unsigned flags; /* enum verb_flags */
 } verbs[] = {
-	{ "cancel", cancel_job, 0 },	       { "capture", capture__asked, OF_PROCESS },
-	{ "compare", jobs__asked, 0 },	       { "delete", delete_trace, 0 },
-	{ "diagnose", jobs__asked, 0 },	       { "diff", jobs__asked, 0 },
-	{ "dump", jobs__asked, OF_PROCESS },   { "export", jobs__asked, 0 },
-	{ "leaks", jobs__asked, 0 },	       { "open", open_file, 0 },
-	{ "pushed", forward_counts, OF_PUSH }, { "ranks", jobs__asked, 0 },
-	{ "report", jobs__asked, 0 },	       { "stop", stop_capture, 0 },
-	{ "upload", upload__asked, 0 },
+	{ "cancel", cancel_job, 0 },   { "capture", capture__asked, OF_PROCESS },
+	{ "compare", jobs__asked, 0 }, { "delete", delete_trace, 0 },
+	{ "devices", jobs__asked, 0 }, { "diagnose", jobs__asked, 0 },
+	{ "diff", jobs__asked, 0 },    { "dump", jobs__asked, OF_PROCESS },
+	{ "export", jobs__asked, 0 },  { "leaks", jobs__asked, 0 },
+	{ "open", open_file, 0 },      { "pushed", forward_counts, OF_PUSH },
+	{ "ranks", jobs__asked, 0 },   { "report", jobs__asked, 0 },
+	{ "stop", stop_capture, 0 },   { "upload", upload__asked, 0 },
 };
 
 void ask__handle(struct peer *p, json_t *msg)

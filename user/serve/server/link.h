@@ -27,6 +27,7 @@
  *   cancel   asked: id of an earlier question of the sender. That question gets no answer, and its
  *            worker is killed. An export that is being made is completed and kept
  *   open     file: a name that `export` returned, or a trace's recording -> descriptor, size, type
+ *   devices                                   -> D of `ps --device`
  *   dump     pid or model_name, by, top      -> D of the process's memory now
  *   upload   name, size: a recording or snapshot of so many bytes -> trace, and a pipe that takes
  *            them. The trace is "starting" until it has a recording, and gone if the pipe closes

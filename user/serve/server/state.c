@@ -44,6 +44,7 @@ void serve_state__release(struct state *s)
 	json_decref(s->hello);
 	json_decref(s->targets);
 	json_decref(s->push);
+	json_decref(s->gpus);
 	for (size_t i = 0; i < s->n_processes; i++)
 		free_process(s->processes[i]);
 	for (size_t i = 0; i < s->n_traces; i++)

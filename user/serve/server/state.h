@@ -96,6 +96,10 @@ struct state {
 	/* Last counts from the push process: {"pyroscope": {"sent","failed","dropped"}, "otlp":
 	 * ...}; NULL: none. */
 	json_t *push;
+	/* Last document of `ps --device --format json`, which only the web process asks for; NULL:
+	 * none. And when it came, in s since 1970. */
+	json_t *gpus;
+	double gpus_time;
 };
 
 void serve_state__init(struct state *s);

@@ -540,6 +540,192 @@ static void put_devices(struct metrics_writer *w)
 	w->devices_left_out = n > METRICS_DEVICES ? n - METRICS_DEVICES : 0;
 }
 
+/* ---- the machine's GPUs ---- */
+
+/* Begins a sample of a GPU. The labels of the device have the names of NVIDIA's dcgm-exporter, so
+ * that its metrics can be joined. */
+static void open_gpu_labels(struct metrics_writer *w, const struct openmetrics_family *f,
+			    const json_t *gpu)
+{
+	char number[24];
+
+	openmetrics__name(w->out, f);
+	fputc('{', w->out);
+	openmetrics__label(w->out, "UUID", text_of(gpu, "uuid"), false);
+	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+		 json_integer_value(json_object_get(gpu, "device")));
+	openmetrics__label(w->out, "gpu", number, true);
+}
+
+/* Adds the number of a GPU instance, if the object has one. */
+static void put_slice_label(struct metrics_writer *w, const json_t *object)
+{
+	const json_t *slice = json_object_get(object, "slice");
+	char number[24];
+
+	if (!json_is_integer(slice))
+		return;
+	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(slice));
+	openmetrics__label(w->out, "GPU_I_ID", number, true);
+}
+
+static void put_gpu_figures(struct metrics_writer *w, const json_t *gpus)
+{
+	static const struct {
+		struct openmetrics_family family;
+		const char *key;
+	} figures[] = {
+		{ { "gpu_memory_bytes", "gauge", "bytes", "Memory of the GPU." }, "total" },
+		{ { "gpu_used_bytes", "gauge", "bytes",
+		    "All memory of the GPU that is not free, the driver's reserve included." },
+		  "used" },
+		{ { "gpu_free_bytes", "gauge", "bytes", "Free memory of the GPU." }, "free" },
+		{ { "gpu_driver_reserved_bytes", "gauge", "bytes",
+		    "Memory of the GPU that its driver keeps for itself." },
+		  "reserved_by_driver" },
+		{ { "gpu_hidden_bytes", "gauge", "bytes",
+		    "Memory of processes that the driver lists and this host does not show." },
+		  "hidden" },
+		{ { "gpu_not_explained_bytes", "gauge", "bytes",
+		    "Used memory that is in no other figure. Negative: memory counts twice." },
+		  "not_explained" },
+	};
+	const json_t *gpu, *number;
+	size_t k;
+
+	for (size_t i = 0; i < COUNT(figures); i++) {
+		put_head(w, &figures[i].family);
+		json_array_foreach(gpus, k, gpu) {
+			number = json_object_get(gpu, figures[i].key);
+			if (!json_is_integer(number))
+				continue;
+			open_gpu_labels(w, &figures[i].family, gpu);
+			end_sample(w, number);
+		}
+	}
+}
+
+static void put_slices(struct metrics_writer *w, const json_t *gpus)
+{
+	static const struct {
+		struct openmetrics_family family;
+		const char *key;
+	} figures[] = {
+		{ { "gpu_slice_memory_bytes", "gauge", "bytes", "Memory of the GPU instance." },
+		  "total" },
+		{ { "gpu_slice_used_bytes", "gauge", "bytes",
+		    "All memory of the GPU instance that is not free." },
+		  "used" },
+	};
+	const json_t *gpu, *slice, *number;
+	size_t k, n;
+
+	for (size_t i = 0; i < COUNT(figures); i++) {
+		put_head(w, &figures[i].family);
+		json_array_foreach(gpus, k, gpu) {
+			json_array_foreach(json_object_get(gpu, "slices"), n, slice) {
+				number = json_object_get(slice, figures[i].key);
+				if (!json_is_integer(number))
+					continue;
+				open_gpu_labels(w, &figures[i].family, gpu);
+				put_slice_label(w, slice);
+				end_sample(w, number);
+			}
+		}
+	}
+}
+
+/* Adds the bytes of a holder to a sum. */
+static void add_bytes(json_int_t *sum, const json_t *holder)
+{
+	if (__builtin_add_overflow(*sum, json_integer_value(json_object_get(holder, "bytes")), sum))
+		*sum = INT64_MAX;
+}
+
+/* Sets v to the largest holders of a GPU, the largest first. Returns their number; *rest: bytes of
+ * the others. */
+static size_t largest_holders(const json_t *gpu, const json_t *v[METRICS_HOLDERS], json_int_t *rest)
+{
+	const json_t *h;
+	size_t n = 0, i;
+
+	*rest = 0;
+	json_array_foreach(json_object_get(gpu, "holders"), i, h) {
+		json_int_t bytes = json_integer_value(json_object_get(h, "bytes"));
+		size_t at = n;
+
+		if (bytes <= 0)
+			continue;
+		while (at && json_integer_value(json_object_get(v[at - 1], "bytes")) < bytes)
+			at--;
+		if (n == METRICS_HOLDERS)
+			add_bytes(rest, at == n ? h : v[n - 1]);
+		if (at == METRICS_HOLDERS)
+			continue;
+		n += n < METRICS_HOLDERS;
+		memmove(v + at + 1, v + at, (n - at - 1) * sizeof(*v));
+		v[at] = h;
+	}
+	return n;
+}
+
+/* Adds a label, if the object has a text for it. */
+static void put_text_label(struct metrics_writer *w, const json_t *object, const char *key)
+{
+	if (*text_of(object, key))
+		openmetrics__label(w->out, key, tail(text_of(object, key)), true);
+}
+
+static void put_holders(struct metrics_writer *w, const json_t *gpus)
+{
+	static const struct openmetrics_family f = {
+		"gpu_process_bytes", "gauge", "bytes",
+		"Memory of the GPU that a process holds: the largest ones, and the rest."
+	};
+	const json_t *gpu, *v[METRICS_HOLDERS];
+	json_int_t rest;
+	char pid[24];
+	size_t i, n;
+
+	put_head(w, &f);
+	json_array_foreach(gpus, i, gpu) {
+		n = largest_holders(gpu, v, &rest);
+		for (size_t k = 0; k < n; k++) {
+			snprintf(pid, sizeof(pid), "%" JSON_INTEGER_FORMAT,
+				 json_integer_value(json_object_get(v[k], "pid")));
+			open_gpu_labels(w, &f, gpu);
+			put_slice_label(w, v[k]);
+			openmetrics__label(w->out, "pid", pid, true);
+			put_text_label(w, v[k], "user");
+			put_text_label(w, v[k], "container");
+			put_text_label(w, v[k], "pod");
+			end_sample(w, json_object_get(v[k], "bytes"));
+		}
+		if (!rest)
+			continue;
+		open_gpu_labels(w, &f, gpu);
+		openmetrics__label(w->out, "pid", "rest", true);
+		fprintf(w->out, "} %" JSON_INTEGER_FORMAT "\n", rest);
+	}
+}
+
+/* Writes all that the last look at the GPUs has. */
+static void put_gpus(struct metrics_writer *w)
+{
+	static const struct openmetrics_family when = {
+		"gpu_sample_timestamp_seconds", "gauge", "seconds",
+		"Time of the look at the GPUs, since 1970."
+	};
+	const json_t *gpus = json_object_get(w->state->gpus, "devices");
+
+	if (!gpus)
+		return;
+	put_one_real(w, &when, w->state->gpus_time);
+	put_gpu_figures(w, gpus);
+	put_slices(w, gpus);
+	put_holders(w, gpus);
+}
+
 /* ---- the server itself ---- */
 
 static void put_build(struct metrics_writer *w)
@@ -722,6 +908,7 @@ void metrics__write(FILE *out, const struct state *s, const struct metrics *m, b
 	put_host(&w);
 	put_uses_of_host(&w);
 	put_devices(&w);
+	put_gpus(&w);
 	write_captures(&w);
 	put_self(&w, m);
 	put_left_out(&w);

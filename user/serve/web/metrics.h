@@ -3,7 +3,8 @@
 /*
  * Metrics of the targets and the server for Prometheus. The number of series is bounded by the
  * current targets and processes. Labels stay the same when a job restarts: a process is identified
- * by its target's name and a small number. Only one series has the PID as a label.
+ * by its target's name and a small number. Only the process's own series, and those of the
+ * machine's GPUs, have the PID as a label.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@ struct state;
 
 #define METRICS_COUNTS 512
 #define METRICS_DEVICES 1024 /* devices shown for all processes together */
+#define METRICS_HOLDERS 16   /* processes shown of each GPU of the machine */
 #define METRICS_CAPTURES 64  /* targets whose last capture is shown */
 #define METRICS_LINES 10     /* lines of code shown per capture */
 #define METRICS_PATH 160     /* bytes of a file or function name; the end is kept */

@@ -21,6 +21,7 @@ static void send_metrics(struct request *r)
 	size_t size = 0;
 	FILE *out = open_memstream(&text, &size);
 
+	web_devices__renew(r->web);
 	if (out)
 		metrics__write(out, request__state(r), &r->web->metrics, openmetrics);
 	if (!out || fclose(out)) {

@@ -190,6 +190,11 @@ static void send_dump(struct request *r)
 	request__ask(r, msg, on_dump);
 }
 
+static void send_devices(struct request *r)
+{
+	request__ask(r, json_pack("{s:s}", "do", "devices"), on_dump);
+}
+
 static void stream_all(struct request *r)
 {
 	request__stream(r, NULL);
@@ -308,6 +313,22 @@ const struct route server_routes[] = {
 	  .help = "The targets and their processes, each with its latest figures.",
 	  .answers = ANSWERS({ 200, JSON, "Targets", "The targets and processes." }),
 	  .handle = send_targets },
+	{ .method = "GET",
+	  .path = "/api/devices",
+	  .id = "listDevices",
+	  .tag = "targets",
+	  .summary = "All that hold the memory of this machine's GPUs",
+	  .help = "For each GPU the processes that hold its memory, also those of no target and of "
+		  "other users, the driver's reserve, and the rest. What is probably left over "
+		  "comes "
+		  "first.",
+	  .answers = ANSWERS(
+		  { 200, JSON, "Document", "The document of `ps --device --format json`." },
+		  { 404, JSON, "Error", "This machine has no GPU." },
+		  { 503, JSON, "Error",
+		    "Not possible on this host or at this time; `detail` gives the reason." }),
+	  .flags = ROUTE_COSTLY,
+	  .handle = send_devices },
 	{ .method = "GET",
 	  .path = "/api/targets/{pid}/history",
 	  .id = "getHistory",

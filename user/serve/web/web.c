@@ -719,6 +719,8 @@ static void take_answer(struct web *web, json_t *msg, int fd)
 	int code = (int)json_integer_value(json_object_get(msg, "status"));
 	struct request *r = web->requests;
 
+	if (web_devices__take(web, msg, fd))
+		return;
 	while (r && (!r->asked || !json_is_integer(id) ||
 		     (json_int_t)r->asked != json_integer_value(id)))
 		r = r->next;

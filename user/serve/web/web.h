@@ -97,6 +97,14 @@ struct request {
 	struct request *next, *prev;
 };
 
+/* The questions for metrics about the machine's GPUs: devices.c. Times in ns, monotonic. */
+struct web_devices {
+	uint64_t asked;	   /* ID of the question to the broker without an answer; 0: none */
+	uint64_t asked_at; /* when it was sent */
+	uint64_t next;	   /* no further question before */
+	uint64_t taken;	   /* when state.gpus came */
+};
+
 struct web {
 	const struct serve_args *args;
 	const struct route *const *routes; /* all tables, NULL-terminated */
@@ -114,6 +122,7 @@ struct web {
 	size_t n_streams;
 	uint64_t stream_events; /* ID of the last server-sent event */
 	struct metrics metrics;
+	struct web_devices devices;
 };
 
 /* ---- routes.c ---- */
@@ -146,6 +155,14 @@ bool request__client_gone(const struct request *r);
 void request__respond(struct request *r, int status, struct MHD_Response *response,
 		      const char *type);
 void request__resume(struct request *r); /* lets the library go on with a suspended request */
+
+/* ---- devices.c ---- */
+/* Asks the broker for a look at the machine's GPUs, which replaces state.gpus when it comes. Does
+ * nothing if there was a question a moment ago. */
+void web_devices__renew(struct web *web);
+/* Takes the broker's answer to that question, with its descriptor (-1: none). False: it answers
+ * another one, and the caller keeps the descriptor. */
+bool web_devices__take(struct web *web, const json_t *answer, int fd);
 
 /* ---- receive.c ---- */
 /* Asks the broker for a pipe for the request's file, of size bytes. The request is suspended until

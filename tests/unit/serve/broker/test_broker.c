@@ -313,9 +313,9 @@ static size_t jobs(void)
 
 static void test_anything(void **state)
 {
-	static const char *const dos[] = { "capture", "stop",	 "report", "leaks",
-					   "diff",    "compare", "export", "open",
-					   "dump",    "pushed",	 "cancel", "ranks" };
+	static const char *const dos[] = { "capture", "stop",	"report", "leaks", "diff",
+					   "compare", "export", "open",	  "dump",  "pushed",
+					   "cancel",  "ranks",	"devices" };
 	static const char *const keys[] = { "asked",	   "pid",
 					    "model_name",  "duration_s",
 					    "steps",	   "max_events",

@@ -96,6 +96,7 @@ static void clear(struct state *s)
 	json_decref(s->hello);
 	json_decref(s->targets);
 	json_decref(s->push);
+	json_decref(s->gpus);
 	free(s);
 }
 
@@ -351,9 +352,86 @@ static void test_hostile(void **unused)
 	clear(s);
 }
 
+#define GPU_HEAD                                                                                   \
+	"{\"devices\": [{\"device\": 0, \"uuid\": \"GPU-1\", \"total\": 1000, \"used\": 900, "     \
+	"\"free\": 100, "                                                                          \
+	"\"reserved_by_driver\": 10, \"hidden\": 20, \"not_explained\": -5, \"slices\": ["         \
+	"{\"slice\": 3, \"uuid\": \"MIG-1\", \"total\": 500, \"used\": 7}], \"holders\": ["
+
+/* Figures of the machine's GPUs, with the labels of dcgm-exporter. */
+static void test_gpus(void **unused)
+{
+	struct metrics m = { .n_requests = 0 };
+	struct state *s = empty();
+	char *text;
+
+	(void)unused;
+	s->gpus = json_loads(GPU_HEAD
+			     "{\"pid\": 7, \"bytes\": 300, \"user\": \"a\\\"b\", \"container\": "
+			     "\"c\", \"pod\": null, "
+			     "\"slice\": 3, \"command\": \"python secret.py\"}, {\"pid\": 8, "
+			     "\"bytes\": null}]}, "
+			     "{\"device\": 1, \"uuid\": null, \"total\": null, \"holders\": []}]}",
+			     0, NULL);
+	assert_non_null(s->gpus);
+	s->gpus_time = 1700000000.25;
+	text = written(s, &m, false);
+	check_has(text, "memtrace_gpu_sample_timestamp_seconds 1700000000.250000");
+	check_has(text, "memtrace_gpu_memory_bytes{UUID=\"GPU-1\",gpu=\"0\"} 1000");
+	check_has(text, "memtrace_gpu_used_bytes{UUID=\"GPU-1\",gpu=\"0\"} 900");
+	check_has(text, "memtrace_gpu_free_bytes{UUID=\"GPU-1\",gpu=\"0\"} 100");
+	check_has(text, "memtrace_gpu_driver_reserved_bytes{UUID=\"GPU-1\",gpu=\"0\"} 10");
+	check_has(text, "memtrace_gpu_hidden_bytes{UUID=\"GPU-1\",gpu=\"0\"} 20");
+	check_has(text, "memtrace_gpu_not_explained_bytes{UUID=\"GPU-1\",gpu=\"0\"} -5");
+	check_has(text,
+		  "memtrace_gpu_slice_memory_bytes{UUID=\"GPU-1\",gpu=\"0\",GPU_I_ID=\"3\"} 500");
+	check_has(text, "memtrace_gpu_slice_used_bytes{UUID=\"GPU-1\",gpu=\"0\",GPU_I_ID=\"3\"} 7");
+	check_has(text,
+		  "memtrace_gpu_process_bytes{UUID=\"GPU-1\",gpu=\"0\",GPU_I_ID=\"3\",pid=\"7\","
+		  "user=\"a\\\"b\",container=\"c\"} 300");
+	/* No figure, no sample; and no command line. */
+	assert_int_equal(count(text, "memtrace_gpu_process_bytes{"), 1);
+	assert_int_equal(count(text, "gpu=\"1\""), 0);
+	assert_int_equal(count(text, "secret"), 0);
+	free(text);
+	clear(s);
+}
+
+/* Of many processes the largest are shown, and the sum of the others. */
+static void test_many_holders(void **unused)
+{
+	static const unsigned order[] = { 3, 19, 1, 7,	20, 2,	18, 11, 5,  13,
+					  4, 17, 6, 16, 8,  15, 9,  14, 10, 12 };
+	struct metrics m = { .n_requests = 0 };
+	struct state *s = empty();
+	char *text, line[128];
+	json_t *holders;
+
+	(void)unused;
+	s->gpus = json_loads(GPU_HEAD "]}]}", 0, NULL);
+	assert_non_null(s->gpus);
+	holders = json_object_get(json_array_get(json_object_get(s->gpus, "devices"), 0),
+				  "holders");
+	for (size_t i = 0; i < 20; i++)
+		json_array_append_new(holders, json_pack("{s:i,s:i}", "pid", (int)order[i], "bytes",
+							 (int)order[i] * 100));
+	text = written(s, &m, true);
+	assert_int_equal(count(text, "memtrace_gpu_process_bytes{"), METRICS_HOLDERS + 1);
+	for (int i = 5; i <= 20; i++) {
+		snprintf(line, sizeof(line),
+			 "memtrace_gpu_process_bytes{UUID=\"GPU-1\",gpu=\"0\",pid=\"%d\"} %d", i,
+			 i * 100);
+		check_has(text, line);
+	}
+	check_has(text, "memtrace_gpu_process_bytes{UUID=\"GPU-1\",gpu=\"0\",pid=\"rest\"} 1000");
+	free(text);
+	clear(s);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_gpus),	    cmocka_unit_test(test_many_holders),
 		cmocka_unit_test(test_nothing_yet), cmocka_unit_test(test_figures),
 		cmocka_unit_test(test_captures),    cmocka_unit_test(test_host),
 		cmocka_unit_test(test_bounds),	    cmocka_unit_test(test_hostile),
