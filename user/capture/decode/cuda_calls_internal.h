@@ -110,7 +110,7 @@ struct cuda_calls {
 	uint64_t changes, changes_at_ask; /* calls so far that may change a device's memory, and how
 					     many there were when NVML got the question */
 	uint64_t in_use;	    /* a bit for each device that the allocator has memory on */
-	bool to_tell;		    /* .figures are to be emitted as events */
+	bool to_emit;		    /* .figures are to be emitted as events */
 	enum alloc_backend backend; /* backend of PyTorch's allocator */
 	bool asked;		    /* PyTorch's probe pytorch:malloc was looked for */
 	bool warned_filtered;	    /* the warning that calls are not probed was given */

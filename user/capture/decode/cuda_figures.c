@@ -85,7 +85,7 @@ static bool take_figures(struct cuda_calls *calls, const struct nvml_figures *af
 		steady = steady && after->known[i] == calls->figures.known[i] &&
 			 after->used[i] == calls->figures.used[i];
 	calls->figures = *after;
-	calls->to_tell = steady || overdue;
+	calls->to_emit = steady || overdue;
 	return steady;
 }
 
@@ -123,7 +123,7 @@ void cuda_calls__after_drain(struct decoder *decoder, bool whole)
 		calls->moved = false;
 		pause = USED_PAUSE;
 	}
-	if (calls->to_tell)
+	if (calls->to_emit)
 		calls->next_regular = now + USED_EVERY;
 	calls->next_used = now + (pause > (now - began) * USED_SHARE ? pause
 								     : (now - began) * USED_SHARE);
@@ -144,7 +144,7 @@ static void ask_driver(struct decoder *decoder)
 				      now >= calls->next_regular + USED_EVERY);
 		calls->moved = calls->moved && !steady;
 		calls->next_used = now + (steady ? USED_PAUSE : USED_AGAIN);
-		if (calls->to_tell)
+		if (calls->to_emit)
 			calls->next_regular = now + USED_EVERY;
 		calls->asked_at = 0;
 	}
@@ -182,10 +182,10 @@ int cuda_calls__used(struct decoder *decoder, bool last)
 	if (last) {
 		nvml__read_last(calls->smi, &calls->figures);
 		calls->next_used = UINT64_MAX;
-	} else if (!calls->to_tell) {
+	} else if (!calls->to_emit) {
 		return 0;
 	}
-	calls->to_tell = false;
+	calls->to_emit = false;
 	set_device_facts(decoder);
 	err = nvml__report_used(calls->smi, &calls->figures, emit_used, decoder);
 	return err ? err : nvml__report_free(calls->smi, &calls->figures, emit_left, decoder);

@@ -104,6 +104,7 @@ static void host_programs__prepare(struct host_programs *h, struct memtrace_bpf 
 	bpf_program__set_autoload(skel->progs.host_any, !err);
 }
 
+/* Attaches program i. 0; -EOPNOTSUPP: it is not loaded; or -errno. */
 static int attach_host_call(struct host_programs *h, size_t i, struct bpf_program *prog)
 {
 	h->link[i] = bpf_program__autoload(prog) ? bpf_program__attach_trace(prog) : NULL;
@@ -121,6 +122,8 @@ static void host_programs__detach(struct host_programs *h)
 	}
 }
 
+/* Attaches the programs of host memory; those from NEEDED on are optional. 0, or -errno: none is
+ * attached. */
 static int attach_host_calls(struct host_programs *h, struct memtrace_bpf *skel)
 {
 	const struct host_program all[] = PROGRAMS(skel);
@@ -378,6 +381,7 @@ static const char *program_name(enum hook_id id, bool sleepable)
 	return names[id][sleepable];
 }
 
+/* Name of the program of a call. */
 static const char *call_name(enum call_probe which)
 {
 	static const char *const names[] = {
@@ -454,6 +458,7 @@ const char probes__oldest_kernel[] = "5.10";
 static bool reads_kernel; /* the programs that are being loaded read the kernel's memory */
 static bool locked_down;  /* the kernel is locked down, which is why loading failed */
 
+/* True if the kernel is older than the oldest that is supported. */
 static bool too_old(void)
 {
 	int major = 0, minor = 0, oldest_major = 0, oldest_minor = 0;
@@ -667,6 +672,7 @@ static size_t group_counters_size(const struct kernel_probes *k)
 	return sizeof(*k->counters) * MT_MEMBERS * k->stripes;
 }
 
+/* Maps the counters of all process numbers. 0 or -errno. */
 static int map_group_counters(struct kernel_probes *k)
 {
 	void *at = mmap(NULL, group_counters_size(k), PROT_READ | PROT_WRITE, MAP_SHARED,
@@ -805,7 +811,7 @@ static void set_constants(struct kernel_probes *k, const struct probes_opts *opt
 		  (int)opts->pid);
 }
 
-/* 0 or -errno. */
+/* Loads the programs and opens the ring. 0 or -errno. */
 static int load(struct kernel_probes *k, const struct probes_opts *opts)
 {
 	struct probes *p = &k->p;
@@ -929,6 +935,7 @@ static bool is_attached_for(const struct attachment *a, pid_t pid)
 	return a->link && (!pid || a->pid == pid);
 }
 
+/* Begins to detach a process's probes, all at the same time. pid 0: of all processes. */
 static void begin_close(struct kernel_probes *k, pid_t pid)
 {
 	for (size_t i = 0; i < HOOK_NR * 2 + k->n_listed; i++) {
@@ -1255,6 +1262,7 @@ undo:
 	return err;
 }
 
+/* Detaches a hook for all processes. Does not wait for that. */
 static void detach_hook(struct probes *p, enum hook_id id)
 {
 	struct kernel_probes *k = kernel(p);
@@ -1271,6 +1279,7 @@ static void detach_hook(struct probes *p, enum hook_id id)
 	}
 }
 
+/* Detaches the probes of malloc. Does not wait for that. */
 static void detach_malloc(struct probes *p)
 {
 	struct kernel_probes *k = kernel(p);
@@ -1297,6 +1306,7 @@ static uint64_t *counter_copy(const struct kernel_probes *k, uint32_t number, ui
 	return k->counters[(number & (MT_MEMBERS - 1)) * k->stripes + copy];
 }
 
+/* Sets c to the sums over a number's copies of its counters. */
 static void read_group_counters(const struct kernel_probes *k, uint32_t number,
 				uint64_t c[MT_CNT_NR])
 {
@@ -1361,6 +1371,7 @@ static int add_root(struct probes *p, uint64_t key)
 		       : 0;
 }
 
+/* Removes a number's roots. */
 static void clear_roots(struct probes *p, uint32_t number)
 {
 	int fd = bpf_map__fd(kernel(p)->skel->maps.root_modules);

@@ -233,6 +233,7 @@ static void copy(char *to, size_t size, const char *from)
 	snprintf(to, size, "%s", from);
 }
 
+/* Fills in the entry's events, losses and steps, and the container's name. */
 static void set_numbers(const struct output *o, struct folder_entry *e)
 {
 	uint64_t steps = session__steps(o->session);
@@ -247,6 +248,7 @@ static void set_numbers(const struct output *o, struct folder_entry *e)
 		copy(e->container, sizeof(e->container), name);
 }
 
+/* Says how the recording began. */
 static void set_began(const struct output *o, struct folder_entry *e)
 {
 	const char *how = output__fact(o, "attached_at");
@@ -313,6 +315,7 @@ static int on_folder_event(struct output *o, const struct event *e)
 	return output_file__event(&f->file, e);
 }
 
+/* Completes the file and its entry in the folder. Returns an exit code, logged. */
 static int on_folder_end(struct output *o, const char *reason, int err)
 {
 	struct output_folder *f = (struct output_folder *)o;

@@ -219,6 +219,7 @@ static int part_done(void *ctx, const struct mtr_ring_part *g, int err)
 	return err ?: index_err;
 }
 
+/* Removes the oldest part. gap: the time that all removed parts covered. 0 or -errno. */
 static int drop_part(void *ctx, const struct mtr_ring_part *g, const struct mtr_ring_span *gap)
 {
 	struct rolling_store *s = ctx;
@@ -270,6 +271,7 @@ static void put_gap(struct json *j, const struct mtr_ring_span *g, uint64_t part
 	json__close_object(j);
 }
 
+/* Writes the file with the totals of the whole capture. */
 static int put_totals(FILE *out, const void *ctx)
 {
 	const struct rolling_store *s = ctx;
@@ -314,6 +316,7 @@ static uint64_t compute_space(struct rolling_store *s)
 	return s->opts.size - 2 * index - 2 * s->totals_room;
 }
 
+/* Makes the folder. -EEXIST: it has recordings already. */
 static int open_folder(struct rolling_store *s, const char *path)
 {
 	size_t n = 0;
@@ -477,6 +480,7 @@ static const struct argp_option options[] = {
 	{ 0 },
 };
 
+/* Refuses a size of parts that does not go with the size of the ring. */
 static void check_segment(const struct rolling_args *a, struct argp_state *state)
 {
 	char low[24], high[24];
@@ -616,6 +620,7 @@ static int on_attached(struct output *o)
 	return EXIT_OK;
 }
 
+/* Logs a summary of the folder. */
 static void say_written(const struct output_rolling *g)
 {
 	struct ring_store_sum s = rolling_store__sum(g->store);
@@ -665,6 +670,7 @@ static int finish_folder(struct output_rolling *g, int err)
 	return EXIT_OK;
 }
 
+/* Completes the folder, or removes it if it has no event. Returns an exit code, logged. */
 static int on_end(struct output *o, const char *reason, int err)
 {
 	struct output_rolling *g = (struct output_rolling *)o;

@@ -212,6 +212,7 @@ static const char *is_full(struct output *o)
 	return windows__over(o->windows);
 }
 
+/* Ends the windows of a process. Returns an exit code, logged. */
 static int on_end(struct output *o, const char *reason, int err)
 {
 	struct output_windows *ow = (struct output_windows *)o;

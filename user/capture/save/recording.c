@@ -39,6 +39,7 @@ static struct output *attached_from(struct output *o)
 #define for_each(o, r)                                                                             \
 	for (struct output *o = attached_from((r)->outputs); o; o = attached_from(o->next))
 
+/* Text for the errors of windows__start() and others, for `ctl`. */
 static const char *describe_error(int err)
 {
 	switch (err) {
@@ -105,6 +106,7 @@ static int control_all(struct recording *r, int (*fn)(struct windows *w, const c
 	return err;
 }
 
+/* Adds a mark to all processes. Returns 0 or a negative error, which is in the answer. */
 static int mark(struct recording *r, const char *name, struct json *j)
 {
 	int err = -ENXIO;
@@ -133,6 +135,7 @@ static const char *what_is_written(const struct recording *r)
 	return r->kind == OUTPUT_WINDOWS ? "windows" : "all";
 }
 
+/* Writes the answer to `ctl status`. */
 static int write_status(struct recording *r, struct json *j)
 {
 	json__string(j, "writes", what_is_written(r));
@@ -211,6 +214,7 @@ static void on_signal(void *ctx)
 		recording__signal(r, (int)si.ssi_signo);
 }
 
+/* Has `ready` called when fd is readable. */
 static void add_source(struct recording *r, int fd, void (*ready)(void *ctx))
 {
 	if (r->loop.n_sources < LOOP_SOURCES)
@@ -625,6 +629,7 @@ static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, 
 	return o;
 }
 
+/* Passes on that a process is attached. Returns EXIT_OK or an exit code, logged. */
 static int attached(void *output)
 {
 	struct output *o = output;
@@ -638,6 +643,7 @@ static int attached(void *output)
 	return o->attached ? o->attached(o) : EXIT_OK;
 }
 
+/* Returns why the output takes no more events; NULL: it does. */
 static const char *is_full(void *output)
 {
 	struct output *o = output;
@@ -694,6 +700,7 @@ static int prepare_for_the_worst(struct recording *r)
 	return EXIT_OK;
 }
 
+/* Prepares the output and records. Returns an exit code, logged. */
 static int capture(struct recording *r)
 {
 	int status;

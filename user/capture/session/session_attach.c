@@ -612,6 +612,8 @@ static int open_decoder(struct session *s)
 	return s->decoder ? 0 : -ENOMEM;
 }
 
+/* Opens the stages behind the decoder: the state at attach, and behind it the transitions to
+ * sleep. */
 static int open_attach_stage(struct session *s)
 {
 	s->attach = attach_stage__new(&s->target, s->facts, !s->opts.steps_only);
@@ -623,6 +625,7 @@ static int open_attach_stage(struct session *s)
 	return 0;
 }
 
+/* Opens the stage that names tensors, unless nothing is to be named. 0 or -ENOMEM. */
 static int open_census_stage(struct session *s)
 {
 	if (s->opts.no_census || (s->no_torch && !s->opts.host))

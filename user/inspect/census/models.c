@@ -278,6 +278,22 @@ static enum census_gc read_gc(struct reading *reading)
 	return enabled ? CENSUS_GC_ON : CENSUS_GC_OFF;
 }
 
+/* Copies the fronts of this reading's models to the result. */
+static int take_fronts(const struct reading *reading, struct census_state *state)
+{
+	state->fronts = calloc(reading->c->nfronts + 1, sizeof(*state->fronts));
+	if (!state->fronts)
+		return -ENOMEM;
+	for (size_t i = 0; i < reading->nmodels && state->nfronts < reading->c->nfronts; i++)
+		if (reading->models[i].front)
+			state->fronts[state->nfronts++] = (struct census_front){
+				.root = reading->models[i].root,
+				.type = reading->models[i].type,
+				.text = reading->text + reading->models[i].front
+			};
+	return 0;
+}
+
 /* Combines the models with the same class and path. */
 int census__take_models(struct reading *reading, struct census_state *state)
 {
@@ -315,16 +331,7 @@ int census__take_models(struct reading *reading, struct census_state *state)
 	state->nmodels = n_combined;
 	state->models_reached = reading->models_reached;
 	state->gc = read_gc(reading);
-	state->fronts = calloc(reading->c->nfronts + 1, sizeof(*state->fronts));
-	for (size_t i = 0;
-	     state->fronts && i < reading->nmodels && state->nfronts < reading->c->nfronts; i++)
-		if (reading->models[i].front)
-			state->fronts[state->nfronts++] = (struct census_front){
-				.root = reading->models[i].root,
-				.type = reading->models[i].type,
-				.text = reading->text + reading->models[i].front
-			};
-	return state->fronts ? 0 : -ENOMEM;
+	return take_fronts(reading, state);
 }
 
 char *census_model__say(const struct census_state *state, const struct census_model *model,

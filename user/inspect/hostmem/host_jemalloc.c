@@ -347,13 +347,19 @@ struct leaf {
 /* Gets called for each page that the tree has. 0, or what ends the walk. */
 typedef int (*leaf_fn)(struct jemalloc *j, const struct leaf *l);
 
+/* True for jemalloc 5.2, false for 5.3. */
+static bool is_5_2(const struct jemalloc *jemalloc)
+{
+	return jemalloc->layout->state_bits == 2;
+}
+
 /* Decodes the words of a leaf's page. 5.2 has the size class as 4 bytes and the flag after it, 5.3
  * the flags below the size class (rtree_leaf_elm_s). */
 static struct leaf decode_leaf(const struct jemalloc *jemalloc, const uint8_t *words, uint64_t page)
 {
 	uint64_t v = proc__word(words);
 	uint64_t more = jemalloc->shape->wide ? proc__word(words + 8) : 0;
-	bool old = jemalloc->layout->state_bits == 2;
+	bool old = is_5_2(jemalloc);
 	struct leaf leaf = { .page = page, .header = v, .szind = v >> 48, .slab = v & 1 };
 
 	if (jemalloc->shape->wide) {
@@ -647,7 +653,7 @@ static int add_cached_of_bin(struct jemalloc *jemalloc, const uint8_t *bin)
 	int err = 0;
 
 	memcpy(marks, bin + 16, sizeof(marks));
-	if (jemalloc->layout->state_bits == 2) {
+	if (is_5_2(jemalloc)) {
 		n = top >> 32;
 		top = proc__word(bin + 16) - 8 * n;
 	} else {
@@ -692,7 +698,7 @@ static int add_caches(struct jemalloc *jemalloc, uint64_t list)
 		if (++jemalloc->caches > MAX_CACHES ||
 		    !read_table(jemalloc, at, words, sizeof(words), &err))
 			return err ?: -ENOENT;
-		if (jemalloc->layout->state_bits == 2)
+		if (is_5_2(jemalloc))
 			err = add_cached_of_bins(jemalloc, words[2], jemalloc->bins)
 				      ?: add_cached_of_bins(jemalloc, words[3], CACHE_BINS_MORE);
 		else
