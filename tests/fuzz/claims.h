@@ -25,11 +25,12 @@ static inline void check_claims(const struct host_reading *r, unsigned part)
 /* Only the allocator with this name was found, if any, and its figures are below `most` bytes. */
 static inline void check_allocator(const struct host_reading *r, const char *name, uint64_t most)
 {
-	const struct host_allocator *a = r->l->allocator;
+	const struct host_allocator *a = r->ledger->allocator;
 
-	if (r->l->allocators > 1 || (!r->l->allocators && (r->claims.n || r->second.n)))
+	if (r->ledger->allocators > 1 || (!r->ledger->allocators && (r->claims.n || r->second.n)))
 		abort();
-	if (r->l->allocators && (a->live > most || a->free_blocks > most || a->purgeable > most ||
-				 a->retained > most || strcmp(a->name, name)))
+	if (r->ledger->allocators &&
+	    (a->live > most || a->free_blocks > most || a->purgeable > most || a->retained > most ||
+	     strcmp(a->name, name)))
 		abort();
 }

@@ -127,7 +127,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 /* Checks the claims and figures of any process. */
 static void check(const struct host_reading *r)
 {
-	const struct host_ledger *l = r->l;
+	const struct host_ledger *l = r->ledger;
 
 	check_claims(r, HOST_PYTHON);
 	if (l->malloc.free_known && (!l->malloc.known || l->malloc.free > l->malloc.arena))
@@ -177,7 +177,7 @@ static void read_twice(struct host_reading *r, const uint8_t *data, size_t size,
 	struct host_ledger l;
 
 	r->places = &places;
-	r->l = &l;
+	r->ledger = &l;
 	for (int i = 0; i < 2; i++) { /* the second time the places are known */
 		memset(&l, 0, sizeof(l));
 		for (size_t k = 1; k + 8 <= size && i == late; k += 8)
@@ -203,7 +203,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			     .nr_files = 1,
 			     .file = { { .path = (char *)"/usr/bin/python3" } } };
 	struct host_opts o = { .brief = size && data[0] & 2 };
-	struct host_reading r = { .proc = self, .python = &py, .o = &o };
+	struct host_reading r = { .proc = self, .python = &py, .opts = &o };
 
 	py.layout = *pylayout__find(3, 9, false);
 	if (size <= 8)

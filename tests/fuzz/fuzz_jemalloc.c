@@ -152,7 +152,7 @@ static void read_twice(struct host_reading *r, const uint8_t *data, size_t size,
 	struct host_ledger l;
 
 	r->places = &places;
-	r->l = &l;
+	r->ledger = &l;
 	for (int i = 0; i < 2; i++) {
 		memset(&l, 0, sizeof(l));
 		for (size_t k = 1; k + 8 <= size && i == late; k += 8)
@@ -173,7 +173,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const int order[] = { TABLES, HEAP, LIBRARY, ZEROED };
 	struct host_opts o = { 0 };
-	struct host_reading r = { .proc = self, .o = &o };
+	struct host_reading r = { .proc = self, .opts = &o };
 
 	set_maps(&r, order);
 	read_twice(&r, data, size, size && data[0] & 1);

@@ -114,7 +114,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static const int order[] = { TABLES, LIBRARY, CODE };
 	struct host_samples samples = { 0 };
 	struct host_opts o = { .samples = &samples };
-	struct host_reading r = { .proc = self, .o = &o };
+	struct host_reading r = { .proc = self, .opts = &o };
 
 	set_maps(&r, order);
 	for (size_t k = 1; k + 8 <= size; k += 8)

@@ -286,8 +286,8 @@ static void damage(const uint8_t *d)
 static void check(const struct host_reading *r)
 {
 	check_claims(r, HOST_MALLOC);
-	for (size_t i = 0; i < r->l->allocators; i++) {
-		const struct host_allocator *a = &r->l->allocator[i];
+	for (size_t i = 0; i < r->ledger->allocators; i++) {
+		const struct host_allocator *a = &r->ledger->allocator[i];
 
 		if (a->free_known && (!a->known || a->live > UINT64_C(1) << 60 ||
 				      a->free_blocks > UINT64_C(1) << 60))
@@ -316,7 +316,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct host_opts o = { .brief = size > 8 && data[0] & 4 };
 	struct host_places places = { 0 };
 	struct host_ledger l = { 0 };
-	struct host_reading r = { .proc = self, .o = &o, .places = &places, .l = &l };
+	struct host_reading r = { .proc = self, .opts = &o, .places = &places, .ledger = &l };
 
 	set_maps(&r, size && data[0] & 1);
 	for (size_t k = 1; k + 8 <= size && n_undo < MAX_STEPS; k += 8)

@@ -164,22 +164,22 @@ static void read_twice(struct host_reading *r, const uint8_t *data, size_t size,
 	struct host_ledger l;
 
 	r->places = &places;
-	r->l = &l;
+	r->ledger = &l;
 	for (int i = 0; i < 2; i++) { /* the second time the places are known */
 		memset(&l, 0, sizeof(l));
 		for (size_t k = 1; k + 8 <= size && i == late; k += 8)
 			damage(data + k);
-		r->o->samples->period = 512 * KIB;
+		r->opts->samples->period = 512 * KIB;
 		if (host_tcmalloc__read(r))
 			abort(); /* no error of a process that lives */
-		host_samples__merge(r->o->samples);
+		host_samples__merge(r->opts->samples);
 		if (host_spans__resolve(&r->claims) || host_spans__resolve(&r->second))
 			abort();
 		check_claims(r, HOST_MALLOC);
 		check_allocator(r, "tcmalloc", UINT64_C(1) << 48);
 		if (size <= 8)
-			check_whole(&l, r->o->samples);
-		host_samples__free(r->o->samples);
+			check_whole(&l, r->opts->samples);
+		host_samples__free(r->opts->samples);
 		r->claims.n = r->second.n = r->free_blocks = 0;
 	}
 }
@@ -189,7 +189,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static const int order[] = { HEAP, TABLES, LIBRARY, CODE };
 	struct host_samples samples = { 0 };
 	struct host_opts o = { .samples = &samples };
-	struct host_reading r = { .proc = self, .o = &o };
+	struct host_reading r = { .proc = self, .opts = &o };
 
 	set_maps(&r, order);
 	read_twice(&r, data, size, size && data[0] & 1);

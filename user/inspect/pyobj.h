@@ -68,7 +68,7 @@ struct pynote;
 struct pymem {
 	const struct python *py;
 	const struct proc *proc;
-	const struct pylayout *l;
+	const struct pylayout *layout;
 	struct pypages *pages; /* NULL until needed, and without paging */
 	bool paging;
 	bool snapshot;

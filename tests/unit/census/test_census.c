@@ -615,7 +615,7 @@ static void test_time_without_a_cpu_does_not_count(void **state)
 {
 	const struct census_opts o = { .limit_ns = 1000000000000 };
 	uint64_t now = clock__monotonic(), cpu = clock__read(CLOCK_THREAD_CPUTIME_ID);
-	struct reading r = { .o = &o, .began = now - 2 * o.limit_ns, .cpu_began = cpu };
+	struct reading r = { .opts = &o, .began = now - 2 * o.limit_ns, .cpu_began = cpu };
 
 	assert_int_equal(reading__check_time(&r), 0);
 	r.began = now - READING_WAITS * o.limit_ns - 1;

@@ -479,7 +479,7 @@ static void test_shrunk_arena(void **state)
 {
 	enum { HEAP = 64 << 20 };
 	struct host_ledger l = { .malloc.known = true };
-	struct host_reading r = { .l = &l };
+	struct host_reading r = { .ledger = &l };
 	struct map m = { .start = 3 * (uint64_t)HEAP, .r = true, .w = true, .path = "" };
 
 	m.end = m.start + HEAP / 2;
@@ -508,7 +508,7 @@ static void test_stale_places(void **state)
 	struct host_places places = { .arenas = 0x1000, .delta = 112, .mp = 8, .pinned = 0x2000 };
 	struct host_opts o = { .brief = true };
 	struct host_ledger l = { 0 };
-	struct host_reading r = { .o = &o, .places = &places, .l = &l };
+	struct host_reading r = { .opts = &o, .places = &places, .ledger = &l };
 	struct proc *proc = proc__open(getpid());
 
 	assert_non_null(proc);

@@ -26,7 +26,7 @@ struct oom_copies {
 
 /* A tensor with a name, and the memory for its texts. */
 struct named_tensor {
-	struct oom_tensor t;
+	struct oom_tensor tensor;
 	char name[256], dtype[16];
 };
 
@@ -102,24 +102,25 @@ static bool name_copy(struct decoder *decoder, const struct mt_rec_tensor *recor
 	struct dict_loc loc;
 	uint64_t bits;
 
-	if (pytensors__of_copy(decoder->oom->tensors, record, &tensor, ret->t.shape,
-			       &ret->t.sized) ||
+	if (pytensors__of_copy(decoder->oom->tensors, record, &tensor, ret->tensor.shape,
+			       &ret->tensor.sized) ||
 	    !read_name(decoder, record, &loc, ret->name, sizeof(ret->name)))
 		return false;
 	bits = pytensor__dtype_bits(tensor.dtype);
 	if (__builtin_mul_overflow(bits, tensor.numel, &bits))
 		return false;
-	ret->t.impl = record->impl_at;
-	ret->t.bytes = bits / 8 + (bits % 8 != 0);
-	ret->t.storage = tensor.state == PYTENSOR_OK ? tensor.size : 0;
-	ret->t.depth = record->depth;
-	ret->t.line = loc.line;
-	ret->t.device = (struct device){ .type = tensor.device_type, .index = tensor.device_index };
-	ret->t.ndim = tensor.ndim;
-	ret->t.dtype = pytensor__dtype(tensor.dtype, ret->dtype, sizeof(ret->dtype));
-	ret->t.name = ret->name;
-	ret->t.func = dict__str(decoder->dict, loc.func);
-	ret->t.file = dict__str(decoder->dict, loc.file);
+	ret->tensor.impl = record->impl_at;
+	ret->tensor.bytes = bits / 8 + (bits % 8 != 0);
+	ret->tensor.storage = tensor.state == PYTENSOR_OK ? tensor.size : 0;
+	ret->tensor.depth = record->depth;
+	ret->tensor.line = loc.line;
+	ret->tensor.device = (struct device){ .type = tensor.device_type,
+					      .index = tensor.device_index };
+	ret->tensor.ndim = tensor.ndim;
+	ret->tensor.dtype = pytensor__dtype(tensor.dtype, ret->dtype, sizeof(ret->dtype));
+	ret->tensor.name = ret->name;
+	ret->tensor.func = dict__str(decoder->dict, loc.func);
+	ret->tensor.file = dict__str(decoder->dict, loc.file);
 	return true;
 }
 
@@ -135,7 +136,7 @@ static int add_fact(struct decoder *decoder, const struct mt_hdr *header, uint64
 		if (copies->v[i].h.tid != header->tid || copies->v[i].h.time != header->time ||
 		    !name_copy(decoder, &copies->v[i], &named[n]))
 			continue;
-		tensors[n] = named[n].t;
+		tensors[n] = named[n].tensor;
 		n++;
 	}
 	log_debug("out of memory: %zu of %zu tensors in variables have names", n, copies->n);

@@ -67,7 +67,7 @@ struct answer {
 /* ---- the helper ---- */
 
 struct helper {
-	const struct torch_scan *s;
+	const struct torch_scan *scan;
 	int link;
 };
 
@@ -81,7 +81,7 @@ static int run_helper(void *ctx)
 	if (subprocess__close_others(&helper->link, 1))
 		return 1;
 	while (recv(helper->link, &pid, sizeof(pid), 0) == sizeof(pid)) {
-		answer = (struct answer){ pid, helper->s->look(pid) };
+		answer = (struct answer){ pid, helper->scan->look(pid) };
 		if (send(helper->link, &answer, sizeof(answer), MSG_NOSIGNAL) != sizeof(answer))
 			break;
 	}

@@ -93,7 +93,7 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 
 /* Arguments of the keeper process. */
 struct keeping {
-	const struct dryrun *d;
+	const struct dryrun *dryrun;
 	const struct user *user;
 	int done;
 };
@@ -110,7 +110,7 @@ static int keep(void *ctx)
 		n = read(keeping->done, &c, 1);
 	} while (n < 0 && errno == EINTR);
 	if (n == 1 && (!keeping->user || !user__become(keeping->user)))
-		nftw(keeping->d->cache, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
+		nftw(keeping->dryrun->cache, remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
 	return 0;
 }
 

@@ -422,7 +422,7 @@ static int add_to_word(struct inside_memory *memory, uint64_t addr, int n)
  * under its number. */
 struct inside_waker {
 	pthread_t thread;
-	struct inside_memory *m;
+	struct inside_memory *memory;
 	bool over; /* the thread is to end */
 };
 
@@ -437,13 +437,14 @@ static void *wait_for_wakes(void *arg)
 
 	syscall(SYS_capset, &h, none); /* the thread needs no capability */
 	while (!__atomic_load_n(&waker->over, __ATOMIC_SEQ_CST)) {
-		now = __atomic_load_n(&waker->m->at->wake, __ATOMIC_SEQ_CST);
+		now = __atomic_load_n(&waker->memory->at->wake, __ATOMIC_SEQ_CST);
 		if (now == seen) {
-			syscall(SYS_futex, &waker->m->at->wake, FUTEX_WAIT, now, NULL, NULL, 0);
+			syscall(SYS_futex, &waker->memory->at->wake, FUTEX_WAIT, now, NULL, NULL,
+				0);
 			continue;
 		}
 		seen = now;
-		while (write(waker->m->wake, &one, sizeof(one)) < 0 && errno == EINTR)
+		while (write(waker->memory->wake, &one, sizeof(one)) < 0 && errno == EINTR)
 			;
 	}
 	return NULL;
@@ -458,7 +459,7 @@ static int start_waker(struct inside_memory *memory)
 
 	if (!waker)
 		return -ENOMEM;
-	waker->m = memory;
+	waker->memory = memory;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	err = pthread_create(&waker->thread, NULL, wait_for_wakes, waker);
@@ -609,8 +610,8 @@ void inside_memory__close(struct inside_memory *memory)
 }
 
 struct inside_probes {
-	struct probes p; /* first */
-	struct inside_memory *m;
+	struct probes probes; /* first */
+	struct inside_memory *memory;
 	bool at[HOOK_NR];		    /* the hook is attached */
 	uint64_t semaphore[MT_ASKED_SITES]; /* addresses of the semaphores that we raised */
 	size_t n_semaphores;
@@ -693,10 +694,10 @@ static bool all_places_valid(const struct mt_inside_variables *variables)
  * and empties all maps. 0, or -EBADMSG: the library is of another version. */
 static int begin_capture(struct inside_probes *loaded, const struct probes_opts *opts)
 {
-	const struct mt_inside_variables offsets = loaded->m->at->variables;
-	uint8_t *variables = loaded->m->variables;
-	struct probes *probes = &loaded->p;
-	struct mt_inside *at = loaded->m->at;
+	const struct mt_inside_variables offsets = loaded->memory->at->variables;
+	uint8_t *variables = loaded->memory->variables;
+	struct probes *probes = &loaded->probes;
+	struct mt_inside *at = loaded->memory->at;
 
 	if (!all_places_given(&offsets) || !all_places_valid(&offsets))
 		return -EBADMSG;
@@ -760,25 +761,25 @@ struct probes *probes_inside__load(const struct probes_opts *opts, const char **
 	loaded = calloc(1, sizeof(*loaded));
 	if (!loaded)
 		return NULL;
-	loaded->m = opts->capture.inside;
-	loaded->p.in = &in_process;
-	loaded->p.users = 1;
-	loaded->p.pidfd = -1;
-	loaded->p.multi = true; /* as if the kernel had uprobe.multi links */
-	loaded->p.py = opts->py;
-	loaded->p.sleepable = opts->sleepable;
-	loaded->p.wake = loaded->m->wake;
-	loaded->p.ring = bpf_ring__new_in_file(loaded->m->fd, MT_INSIDE_RING, MT_INSIDE_PAGE,
-					       loaded->m->ring_bytes);
-	err = loaded->p.ring ? begin_capture(loaded, opts) : -errno;
+	loaded->memory = opts->capture.inside;
+	loaded->probes.in = &in_process;
+	loaded->probes.users = 1;
+	loaded->probes.pidfd = -1;
+	loaded->probes.multi = true; /* as if the kernel had uprobe.multi links */
+	loaded->probes.py = opts->py;
+	loaded->probes.sleepable = opts->sleepable;
+	loaded->probes.wake = loaded->memory->wake;
+	loaded->probes.ring = bpf_ring__new_in_file(loaded->memory->fd, MT_INSIDE_RING,
+						    MT_INSIDE_PAGE, loaded->memory->ring_bytes);
+	err = loaded->probes.ring ? begin_capture(loaded, opts) : -errno;
 	if (!err) {
-		bpf_ring__skip(loaded->p.ring);
-		return &loaded->p;
+		bpf_ring__skip(loaded->probes.ring);
+		return &loaded->probes;
 	}
 	if (err == -EBADMSG)
 		*why = "the recording library in the command is from another version of "
 		       "memtrace-bpf";
-	bpf_ring__free(loaded->p.ring);
+	bpf_ring__free(loaded->probes.ring);
 	free(loaded);
 	errno = -err;
 	return NULL;
@@ -815,8 +816,8 @@ static int add_everywhere(struct inside_probes *ip, const struct maps *maps,
 
 		if (!map->x || !maps_offset(map, file, at->offset))
 			continue;
-		err = add_site(ip->m, map->start + (at->offset - map->offset), at->second, program,
-			       at->cookie);
+		err = add_site(ip->memory, map->start + (at->offset - map->offset), at->second,
+			       program, at->cookie);
 		if (err)
 			return err;
 	}
@@ -834,7 +835,7 @@ static void remove_everywhere(struct inside_probes *ip, const struct maps *maps,
 		const struct map *map = &maps->v[i];
 
 		if (map->x && maps_offset(map, file, at->offset))
-			remove_site(ip->m, map->start + (at->offset - map->offset), at->second,
+			remove_site(ip->memory, map->start + (at->offset - map->offset), at->second,
 				    program, at->cookie);
 	}
 }
@@ -851,7 +852,7 @@ static int attach(struct probes *probes, pid_t pid, const struct hook *hook)
 				       .cookie = hook->id,
 				       .second = hook->site.second };
 	struct maps maps;
-	int err = open_process(inside(probes)->m, pid, &maps);
+	int err = open_process(inside(probes)->memory, pid, &maps);
 
 	if (err)
 		return err;
@@ -880,10 +881,11 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 
 		if (!map->w || !maps_offset(map, file, offset))
 			continue;
-		err = ip->n_semaphores < MT_ASKED_SITES ? add_to_word(ip->m, addr, 1) : -ENOSPC;
+		err = ip->n_semaphores < MT_ASKED_SITES ? add_to_word(ip->memory, addr, 1)
+							: -ENOSPC;
 		if (!err) {
 			ip->semaphore[ip->n_semaphores++] = addr;
-			ip->semaphores_of = ip->m->mem_image;
+			ip->semaphores_of = ip->memory->mem_image;
 		}
 		return err;
 	}
@@ -904,7 +906,7 @@ static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 	const struct file_id file = { in_file->inode, in_file->dev_major, in_file->dev_minor };
 	struct maps maps;
 	size_t i;
-	int err = open_process(inside(probes)->m, pid, &maps);
+	int err = open_process(inside(probes)->memory, pid, &maps);
 
 	if (err)
 		return err;
@@ -921,7 +923,7 @@ static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 
 static size_t renew(struct probes *p)
 {
-	return renew_sites(inside(p)->m);
+	return renew_sites(inside(p)->memory);
 }
 
 /* Removes all breakpoints, and lowers the semaphores that were raised. */
@@ -929,9 +931,9 @@ static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
 {
 	struct inside_probes *ip = inside(p);
 
-	clear_sites(ip->m);
-	while (ip->n_semaphores && ip->semaphores_of == ip->m->mem_image)
-		add_to_word(ip->m, ip->semaphore[--ip->n_semaphores], -1);
+	clear_sites(ip->memory);
+	while (ip->n_semaphores && ip->semaphores_of == ip->memory->mem_image)
+		add_to_word(ip->memory, ip->semaphore[--ip->n_semaphores], -1);
 	ip->n_semaphores = 0;
 	memset(ip->at, 0, sizeof(ip->at));
 }
@@ -959,7 +961,7 @@ static void forget_wake(struct probes *probes)
 /* Wakes the child's threads that wait at a full ring. */
 static void consumed(struct probes *p)
 {
-	struct mt_inside *at = inside(p)->m->at;
+	struct mt_inside *at = inside(p)->memory->at;
 
 	__atomic_add_fetch(&at->taken, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&at->waiting, __ATOMIC_SEQ_CST))
@@ -974,7 +976,7 @@ static int read_counters(const struct probes *probes, uint32_t number, uint64_t 
 	if (number)
 		return -ENOENT;
 	for (i = 0; i < MT_CNT_NR; i++)
-		counters[i] = __atomic_load_n(&inside(probes)->m->at->counters[i],
+		counters[i] = __atomic_load_n(&inside(probes)->memory->at->counters[i],
 					      __ATOMIC_RELAXED);
 	return 0;
 }
@@ -982,7 +984,8 @@ static int read_counters(const struct probes *probes, uint32_t number, uint64_t 
 static void zero_counters(struct probes *probes, uint32_t number)
 {
 	if (!number)
-		memset(inside(probes)->m->at->counters, 0, sizeof(inside(probes)->m->at->counters));
+		memset(inside(probes)->memory->at->counters, 0,
+		       sizeof(inside(probes)->memory->at->counters));
 }
 
 /* ---- tables ---- */
@@ -1025,13 +1028,13 @@ static int set_key(struct mt_inside_table *table, uint64_t key, uint8_t value, s
 
 static int add_root(struct probes *p, uint64_t key)
 {
-	return set_key(&inside(p)->m->at->roots, key, 1, ROOTS_MAX);
+	return set_key(&inside(p)->memory->at->roots, key, 1, ROOTS_MAX);
 }
 
 /* Removes all roots. */
 static void clear_roots(struct probes *p, uint32_t number)
 {
-	struct mt_inside_table *table = &inside(p)->m->at->roots;
+	struct mt_inside_table *table = &inside(p)->memory->at->roots;
 	size_t i;
 
 	for (i = 0; i < MT_INSIDE_KEYS && !number; i++)
@@ -1040,7 +1043,7 @@ static void clear_roots(struct probes *p, uint32_t number)
 
 static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)
 {
-	return set_key(&inside(p)->m->at->types, key, is, MT_MODULE_TYPES);
+	return set_key(&inside(p)->memory->at->types, key, is, MT_MODULE_TYPES);
 }
 
 static const struct probes_place in_process = {

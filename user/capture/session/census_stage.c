@@ -80,7 +80,7 @@ struct job {
 struct census_stage {
 	struct sink sink; /* first: the sink is the stage */
 	struct sink *next;
-	struct decoder *d;
+	struct decoder *decoder;
 	struct census *census; /* NULL: not opened */
 	struct job job;
 	pthread_t thread;
@@ -343,14 +343,14 @@ static int emit_tensor(struct census_stage *stage, const struct census_tensor *t
 
 	if (!*tensor->about->name && tensor->kind == CENSUS_OTHER && !event.flags)
 		return 0; /* says only that there is a tensor */
-	if (!decoder__stayed(stage->d, tensor->addr))
+	if (!decoder__stayed(stage->decoder, tensor->addr))
 		return 0; /* the tensor's memory was freed meanwhile */
 	/* The module or optimizer that holds it may be among the objects that this reading lacks. */
 	if (stage->job.state.torn_lists && tensor->kind == CENSUS_OTHER &&
 	    roles__has(&stage->roles, tensor->addr))
 		return 0;
 	event.flags |= item_code(tensor->about->dtype);
-	err = intern_names(stage->d, tensor, &event.name, &event.module);
+	err = intern_names(stage->decoder, tensor, &event.name, &event.module);
 	return err ? err : stage->next->event(stage->next, &event);
 }
 
@@ -365,22 +365,22 @@ static int pass_on(void *ctx, const struct event *event)
  * the cut's. */
 static uint64_t limit_to_cut(const struct census_stage *c, uint64_t time)
 {
-	return c->d->cut && time > c->d->cut ? c->d->cut : time;
+	return c->decoder->cut && time > c->decoder->cut ? c->decoder->cut : time;
 }
 
 /* True if host memory is read. After the requested steps only its sums count: blocks of host memory
  * that came later are not recorded, and rows by line would not add up to the sums. */
 static bool reads_host(const struct census_stage *c)
 {
-	return !c->d->cut || !c->d->host;
+	return !c->decoder->cut || !c->decoder->host;
 }
 
 /* Emits all tensors of a reading, then for each device their sum. 0, -ENOMEM or the sink's
  * error. */
 static int emit_reading(struct census_stage *stage, const struct census_state *census)
 {
-	uint64_t begin = limit_to_cut(stage, decoder__since(stage->d, census->begin));
-	uint64_t end = limit_to_cut(stage, decoder__now(stage->d));
+	uint64_t begin = limit_to_cut(stage, decoder__since(stage->decoder, census->begin));
+	uint64_t end = limit_to_cut(stage, decoder__now(stage->decoder));
 	bool torn = census->torn || census->torn_lists;
 	bool all_known = !stage->job.opts.named_only && !torn && !census->ended &&
 			 !census->unreadable;
@@ -403,8 +403,8 @@ static int emit_reading(struct census_stage *stage, const struct census_state *c
 			event.flags |= CENSUS_TORN;
 		for (size_t k = 0; k < CENSUS_KINDS; k++)
 			event.size += device->bytes[k];
-		if (device->type == DEVICE_CUDA && all_known && !stage->d->cut)
-			cuda_calls__tensors(stage->d, device->index, event.size);
+		if (device->type == DEVICE_CUDA && all_known && !stage->decoder->cut)
+			cuda_calls__tensors(stage->decoder, device->index, event.size);
 		if (is_traced(device->type))
 			err = stage->next->event(stage->next, &event);
 	}
@@ -425,22 +425,23 @@ static void say_problem(struct census_stage *stage, int err, const char *why)
 {
 	if (!stage->have_last && why != census__no_tensor &&
 	    (err == -EAGAIN || err == -ENOTSUP || err == -ETIME))
-		facts__setf(stage->d->facts, "census_problem", "%s, so tensors have no names", why);
+		facts__setf(stage->decoder->facts, "census_problem", "%s, so tensors have no names",
+			    why);
 }
 
 /* Clears the fact about why there was no census. */
 static void end_problem(struct census_stage *stage)
 {
-	if (facts__get(stage->d->facts, "census_problem"))
-		facts__set(stage->d->facts, "census_problem", "");
+	if (facts__get(stage->decoder->facts, "census_problem"))
+		facts__set(stage->decoder->facts, "census_problem", "");
 }
 
 /* Sets the facts about the number of the first step, if they changed: optimizers that continue a
  * run do not begin at 0. 0 or -ENOMEM. */
 static int set_first_step(struct census_stage *stage)
 {
-	const char *why, *old_number = facts__get(stage->d->facts, "job_step"),
-			 *old_why = facts__get(stage->d->facts, "job_step_unknown");
+	const char *why, *old_number = facts__get(stage->decoder->facts, "job_step"),
+			 *old_why = facts__get(stage->decoder->facts, "job_step_unknown");
 	char number[24] = "";
 	uint64_t first_step;
 	int err = 0;
@@ -448,9 +449,9 @@ static int set_first_step(struct census_stage *stage)
 	if (job_steps__first(stage->job_steps, &first_step, &why))
 		snprintf(number, sizeof(number), "%" PRIu64, first_step);
 	if (!old_number || strcmp(old_number, number) != 0)
-		err = facts__set(stage->d->facts, "job_step", number);
+		err = facts__set(stage->decoder->facts, "job_step", number);
 	if (!err && (!old_why || strcmp(old_why, why) != 0))
-		err = facts__set(stage->d->facts, "job_step_unknown", why);
+		err = facts__set(stage->decoder->facts, "job_step_unknown", why);
 	return err == -ENOMEM ? err : 0;
 }
 
@@ -459,10 +460,10 @@ static int set_first_step(struct census_stage *stage)
 static int take_counts(struct census_stage *stage, struct census_state *st)
 {
 	for (size_t i = 0; i < st->ncounts; i++) {
-		st->counts[i].begin = decoder__since(stage->d, st->counts[i].begin);
-		st->counts[i].end = decoder__since(stage->d, st->counts[i].end);
+		st->counts[i].begin = decoder__since(stage->decoder, st->counts[i].begin);
+		st->counts[i].end = decoder__since(stage->decoder, st->counts[i].end);
 	}
-	if (facts__setf(stage->d->facts, "optimizers", "%zu", st->ncounts) == -ENOMEM)
+	if (facts__setf(stage->decoder->facts, "optimizers", "%zu", st->ncounts) == -ENOMEM)
 		return -ENOMEM;
 	job_steps__settle(stage->job_steps);
 	job_steps__read(stage->job_steps, st->counts, st->ncounts);
@@ -479,15 +480,17 @@ int census_stage__look(struct census_stage *stage, uint64_t now)
 {
 	if (!job_steps__is_due(stage->job_steps, now))
 		return 0;
-	job_steps__read_again(stage->job_steps, stage->d->target->proc, decoder_now, stage->d);
+	job_steps__read_again(stage->job_steps, stage->decoder->target->proc, decoder_now,
+			      stage->decoder);
 	return set_first_step(stage);
 }
 
 bool census_stage__look_last(struct census_stage *stage)
 {
-	if (!job_steps__has_few(stage->job_steps) || !proc__alive(stage->d->target->proc))
+	if (!job_steps__has_few(stage->job_steps) || !proc__alive(stage->decoder->target->proc))
 		return false;
-	job_steps__read_again(stage->job_steps, stage->d->target->proc, decoder_now, stage->d);
+	job_steps__read_again(stage->job_steps, stage->decoder->target->proc, decoder_now,
+			      stage->decoder);
 	return true;
 }
 
@@ -512,23 +515,25 @@ static void begin_reading(struct census_stage *stage, bool all, uint64_t limit)
 	memset(&stage->job, 0, sizeof(stage->job));
 	stage->job.census = stage->census;
 	stage->job.opts = (struct census_opts){ .named_only = !all,
-						.memory = all && stage->d->host && !stage->d->cut,
+						.memory = all && stage->decoder->host &&
+							  !stage->decoder->cut,
 						.limit_ns = limit,
 						.cancelled = is_cancelled,
 						.ctx = &stage->job,
 						.clock = clock__kernel };
-	if (stage->d->opts->dry_run)
+	if (stage->decoder->opts->dry_run)
 		stage->job.opts.limit_ns = DRY_WITHIN;
-	if (stage->d->opts->inside)
+	if (stage->decoder->opts->inside)
 		stage->job.opts.clock = clock__monotonic;
 	stage->job.why = "";
 	if (all && !stage->host)
-		stage->host = hostmem__new(stage->d->target->proc, stage->d->target->python);
+		stage->host = hostmem__new(stage->decoder->target->proc,
+					   stage->decoder->target->python);
 	stage->job.host = all && reads_host(stage) ? stage->host : NULL;
 	if (stage->job.opts.memory)
-		host_memory__begin_held(stage->d->host);
+		host_memory__begin_held(stage->decoder->host);
 	stage->first = !stage->first_over;
-	stage->steps_at_reading = stage->d->steps;
+	stage->steps_at_reading = stage->decoder->steps;
 	/* The new thread blocks all signals: they are for the thread that waits for them. */
 	sigfillset(&all_signals);
 	pthread_sigmask(SIG_SETMASK, &all_signals, &old_mask);
@@ -540,7 +545,7 @@ static void begin_reading(struct census_stage *stage, bool all, uint64_t limit)
 	if (err) {
 		roles__cancel(&stage->roles);
 		log_failure(stage, -err, "cannot start a thread");
-		stage->next_read = decoder__now(stage->d) + EVERY;
+		stage->next_read = decoder__now(stage->decoder) + EVERY;
 	}
 }
 
@@ -550,13 +555,14 @@ static bool is_ready(struct census_stage *stage, uint64_t now)
 {
 	const char *why = "";
 
-	if (stage->refused || !stage->d->target->python)
+	if (stage->refused || !stage->decoder->target->python)
 		return false;
 	if (stage->census)
 		return true;
 	if (now < stage->next_read)
 		return false;
-	stage->census = census__open(stage->d->target->python, !stage->d->no_torch, 0, &why);
+	stage->census = census__open(stage->decoder->target->python, !stage->decoder->no_torch, 0,
+				     &why);
 	if (stage->census)
 		return true;
 	stage->next_read = now + OPEN_EVERY;
@@ -571,7 +577,7 @@ static bool is_ready(struct census_stage *stage, uint64_t now)
 	stage->refused = stage->host_only = errno == ENOTSUP || errno == EAGAIN;
 	log_failure(stage, -errno, why);
 	if (stage->refused)
-		facts__set(stage->d->facts, "census_problem", why);
+		facts__set(stage->decoder->facts, "census_problem", why);
 	return false;
 }
 
@@ -580,7 +586,8 @@ static bool is_ready(struct census_stage *stage, uint64_t now)
  * length of steps. */
 static bool is_near_end(const struct census_stage *stage, uint64_t now)
 {
-	uint64_t wanted_steps = stage->d->opts->steps, steps_done = decoder__steps(stage->d);
+	uint64_t wanted_steps = stage->decoder->opts->steps,
+		 steps_done = decoder__steps(stage->decoder);
 
 	return stage->first_over && !stage->late && steps_done && steps_done < wanted_steps &&
 	       (wanted_steps - steps_done - 1) * (now / steps_done) < 2 * stage->took + NEAR_END;
@@ -592,14 +599,15 @@ static bool is_near_end(const struct census_stage *stage, uint64_t now)
  * of steps may take a second, the number of steps doubles instead. */
 static bool is_all_due(const struct census_stage *stage, uint64_t now)
 {
-	return stage->d->opts->dry_run && stage->d->steps ? stage->d->steps >= stage->next_all_steps
-							  : now >= stage->next_all;
+	return stage->decoder->opts->dry_run && stage->decoder->steps
+		       ? stage->decoder->steps >= stage->next_all_steps
+		       : now >= stage->next_all;
 }
 
 /* True if a step has ended since the last reading, and fewer than EARLY_STEPS had ended then. */
 static bool is_early_due(const struct census_stage *c)
 {
-	return c->d->steps != c->steps_at_reading && c->steps_at_reading < EARLY_STEPS;
+	return c->decoder->steps != c->steps_at_reading && c->steps_at_reading < EARLY_STEPS;
 }
 
 /* True if a reading should follow an out-of-memory error at once: the program may end soon, or try
@@ -626,7 +634,7 @@ static uint64_t pause_after(const struct census_stage *stage, uint64_t now, uint
 	bool torn_first = stage->job.state.torn_lists && !stage->lasting &&
 			  stage->torn_first <= TORN_FIRST;
 
-	if (torn_first || (stage->d->opts->dry_run && !stage->d->steps))
+	if (torn_first || (stage->decoder->opts->dry_run && !stage->decoder->steps))
 		return 4 * took > EARLY ? 4 * took : EARLY;
 	if (!stage->maybe_brief || now >= EVERY)
 		return census_stage__pause(stage->unchanged, took);
@@ -636,7 +644,7 @@ static uint64_t pause_after(const struct census_stage *stage, uint64_t now, uint
 /* True for a DataLoader's worker. There may be many, and they seldom hold weights. */
 static bool is_data_worker(const struct census_stage *c)
 {
-	const struct proc *proc = c->d->target->proc;
+	const struct proc *proc = c->decoder->target->proc;
 	char comm[64];
 
 	return !proc__thread_comm(proc, proc__pid(proc), comm, sizeof(comm)) &&
@@ -645,15 +653,16 @@ static bool is_data_worker(const struct census_stage *c)
 
 static bool is_reading_due(const struct census_stage *stage, uint64_t now)
 {
-	return now >= stage->next_read || (stage->d->opts->dry_run && is_all_due(stage, now)) ||
-	       is_early_due(stage) || is_oom_due(stage, now);
+	return now >= stage->next_read ||
+	       (stage->decoder->opts->dry_run && is_all_due(stage, now)) || is_early_due(stage) ||
+	       is_oom_due(stage, now);
 }
 
 void census_stage__begin(struct census_stage *stage, uint64_t now)
 {
 	bool first = !stage->first_over, near_end = is_near_end(stage, now), all;
 
-	if (stage->running || stage->d->cut)
+	if (stage->running || stage->decoder->cut)
 		return;
 	if (!is_ready(stage, now)) { /* no tensors; maybe host memory */
 		if (stage->host_only && now >= stage->next_host)
@@ -663,7 +672,7 @@ void census_stage__begin(struct census_stage *stage, uint64_t now)
 	if (!near_end && !is_reading_due(stage, now))
 		return;
 	/* DataLoader workers are many: read only those that are not brief. */
-	if (stage->maybe_brief && stage->d->forked && now < EVERY && is_data_worker(stage)) {
+	if (stage->maybe_brief && stage->decoder->forked && now < EVERY && is_data_worker(stage)) {
 		stage->maybe_brief = false;
 		stage->next_read = EVERY;
 		return;
@@ -673,8 +682,9 @@ void census_stage__begin(struct census_stage *stage, uint64_t now)
 	stage->ooms_read += stage->ran_out;
 	stage->ran_out = false;
 	if (all) {
-		stage->next_all_steps = stage->d->steps > STEPS_ALL ? 2 * stage->d->steps
-								    : STEPS_ALL;
+		stage->next_all_steps = stage->decoder->steps > STEPS_ALL
+						? 2 * stage->decoder->steps
+						: STEPS_ALL;
 		stage->next_all = now > EVERY ? 2 * now : EVERY;
 	}
 	begin_reading(stage, all, first || is_early_due(stage) ? FIRST_WITHIN : OTHER_WITHIN);
@@ -684,7 +694,8 @@ void census_stage__begin(struct census_stage *stage, uint64_t now)
 void census_stage__begin_last(struct census_stage *stage)
 {
 	/* A forked process's first objects are in its parent's recording. */
-	if ((stage->d->forked && !stage->have_last) || !proc__alive(stage->d->target->proc))
+	if ((stage->decoder->forked && !stage->have_last) ||
+	    !proc__alive(stage->decoder->target->proc))
 		return;
 	if (!is_ready(stage, UINT64_MAX) && !stage->host_only)
 		return;
@@ -723,9 +734,10 @@ static void end_thread(struct census_stage *stage)
 	pthread_join(stage->thread, NULL);
 	stage->running = false;
 	if (stage->job.host)
-		stage->next_host = decoder__now(stage->d) + (stage->job.took * HOST_SHARE > EVERY
-								     ? stage->job.took * HOST_SHARE
-								     : EVERY);
+		stage->next_host = decoder__now(stage->decoder) +
+				   (stage->job.took * HOST_SHARE > EVERY
+					    ? stage->job.took * HOST_SHARE
+					    : EVERY);
 }
 
 /* ns until the next attempt. */
@@ -748,14 +760,15 @@ int census_stage__end(struct census_stage *stage)
 		roles__cancel(&stage->roles);
 		log_failure(stage, stage->job.err, stage->job.why);
 		say_problem(stage, stage->job.err, stage->job.why);
-		stage->next_read = decoder__now(stage->d) + pause_after_failure(stage);
+		stage->next_read = decoder__now(stage->decoder) + pause_after_failure(stage);
 		/* Only -ENOMEM ends the capture, which notices by itself if the target ended. */
 		return stage->job.err == -ENOMEM ? -ENOMEM : 0;
 	}
 	stage->took = stage->job.state.end - stage->job.state.begin;
 	count_unchanged(stage, &stage->job.state);
-	stage->next_read = decoder__now(stage->d) +
-			   pause_after(stage, decoder__now(stage->d), stage->job.tensors_took);
+	stage->next_read = decoder__now(stage->decoder) + pause_after(stage,
+								      decoder__now(stage->decoder),
+								      stage->job.tensors_took);
 	return 1;
 }
 
@@ -763,7 +776,7 @@ int census_stage__end(struct census_stage *stage)
  * earlier. */
 static int emit_ledger(struct census_stage *stage, uint64_t latest)
 {
-	uint64_t time = decoder__since(stage->d, stage->job.ledger.end);
+	uint64_t time = decoder__since(stage->decoder, stage->job.ledger.end);
 
 	return host_sheet__emit(&stage->job.ledger.sheet, time < latest ? time : latest, pass_on,
 				stage);
@@ -793,7 +806,7 @@ static bool has_copies(const struct census_state *census, const struct census_mo
 static int set_models(struct census_stage *stage, const struct census_state *census)
 {
 	char text[3 * 1024] = "", model_text[1024];
-	const char *before = facts__get(stage->d->facts, "models") ?: "";
+	const char *before = facts__get(stage->decoder->facts, "models") ?: "";
 	size_t n_texts = 0, len = 0;
 	int err;
 
@@ -805,13 +818,13 @@ static int set_models(struct census_stage *stage, const struct census_state *cen
 							  sizeof(model_text) - 4));
 	if (!strcmp(text, before))
 		return 0;
-	err = facts__set(stage->d->facts, "models", text);
+	err = facts__set(stage->decoder->facts, "models", text);
 	return err == -ENOMEM ? err : 0;
 }
 
 /* Memory that named objects hold, for host memory by line. */
 struct held_list {
-	struct decoder *d;
+	struct decoder *decoder;
 	struct host_held *v;
 	size_t n;
 	const char *last; /* name of the last item: equal pointers save a look-up */
@@ -825,7 +838,7 @@ static int add_held(struct held_list *list, uint64_t addr, uint64_t size, const 
 	*held = (struct host_held){ .addr = addr, .size = size };
 	/* Objects of one container follow each other. */
 	held->name = name == list->last ? list->v[list->n - 1].name
-					: decoder__string(list->d, name);
+					: decoder__string(list->decoder, name);
 	list->last = name;
 	list->n++;
 	return held->name == UINT32_MAX ? -ENOMEM : 0;
@@ -835,9 +848,9 @@ static int add_held(struct held_list *list, uint64_t addr, uint64_t size, const 
  * -ENOMEM. */
 static int pass_on_held(struct decoder *decoder, const struct census_state *census)
 {
-	struct held_list list = {
-		.d = decoder, .v = calloc(census->ntensors + census->nmemory + 1, sizeof(*list.v))
-	};
+	struct held_list list = { .decoder = decoder,
+				  .v = calloc(census->ntensors + census->nmemory + 1,
+					      sizeof(*list.v)) };
 	int err = list.v ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < census->ntensors; i++) {
@@ -868,13 +881,13 @@ static int emit_whole(struct census_stage *stage, struct census_state *st, bool 
 	err = has_tensors ? take_counts(stage, st) : 0;
 	if (err)
 		return err;
-	*whole = decoder__knows_stayed(stage->d);
+	*whole = decoder__knows_stayed(stage->decoder);
 	if (!*whole)
 		return 0; /* blocks may have been freed, and others be there now */
 	err = has_tensors ? emit_reading(stage, st) : 0;
-	if (err || stage->d->cut)
+	if (err || stage->decoder->cut)
 		return err;
-	err = has_tensors && stage->job.opts.memory ? pass_on_held(stage->d, st) : 0;
+	err = has_tensors && stage->job.opts.memory ? pass_on_held(stage->decoder, st) : 0;
 	if (err)
 		return err;
 	return !stage->is_last && stage->job.has_ledger ? emit_ledger(stage, UINT64_MAX) : 0;
@@ -894,7 +907,7 @@ int census_stage__take(struct census_stage *stage, bool whole)
 	log_debug("%zu storages named in %.1f ms, %" PRIu64 " objects%s%s", census->ntensors,
 		  (double)(census->end - census->begin) / 1e6, census->objects, torn_text,
 		  stage->first ? ", at attach" : "");
-	err = symbolizer__take_models(stage->d->names, census);
+	err = symbolizer__take_models(stage->decoder->names, census);
 	if (err)
 		return err;
 	if (census->models_reached) {
@@ -910,10 +923,10 @@ int census_stage__take(struct census_stage *stage, bool whole)
 	memset(census, 0, sizeof(*census));
 	stage->have_last = stage->first_over = true;
 	end_problem(stage);
-	facts__setf(stage->d->facts, "census", "%u", stage->readings);
-	facts__setf(stage->d->facts, "counter.census.torn", "%u", stage->torn);
+	facts__setf(stage->decoder->facts, "census", "%u", stage->readings);
+	facts__setf(stage->decoder->facts, "counter.census.torn", "%u", stage->torn);
 	if (stage->holders_cut)
-		facts__setf(stage->d->facts, "counter.census.holders_cut", "%u",
+		facts__setf(stage->decoder->facts, "counter.census.holders_cut", "%u",
 			    stage->holders_cut);
 	err = roles__take(&stage->roles, &stage->last);
 	census_state__keep_params(&stage->last);
@@ -950,11 +963,11 @@ static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t 
 
 	if (!stage->have_last)
 		return false;
-	param = census__param(&stage->last, stage->d->target->proc, tensor);
+	param = census__param(&stage->last, stage->decoder->target->proc, tensor);
 	if (!param || param->kind != CENSUS_PARAMETER || !*param->about->name ||
 	    !roles__holds(&stage->roles, param))
 		return false;
-	return intern_names(stage->d, param, name, module) == 0 && *name;
+	return intern_names(stage->decoder, param, name, module) == 0 && *name;
 }
 
 /* A recorded step has ended at `time`. */
@@ -990,7 +1003,7 @@ struct census_stage *census_stage__new(struct decoder *decoder, struct sink *nex
 	decoder->on_step_ctx = stage;
 	stage->sink.event = on_event;
 	stage->next = next;
-	stage->d = decoder;
+	stage->decoder = decoder;
 	/* If the probes were in place from the start, no block is from before attach, so the first
 	 * reading is not needed. */
 	stage->first_over = decoder->from_start || decoder->forked;
@@ -1010,7 +1023,7 @@ struct census_stage *census_stage__new(struct decoder *decoder, struct sink *nex
 
 void census_stage__name_parameters(struct census_stage *c)
 {
-	autograd__set_parameters(c->d, find_parameter, c);
+	autograd__set_parameters(c->decoder, find_parameter, c);
 }
 
 void census_stage__free(struct census_stage *stage)

@@ -108,7 +108,7 @@ static int add_object(struct reading *reading, struct found_list *list, size_t m
 }
 
 struct walk {
-	struct reading *r;
+	struct reading *reading;
 	unsigned since_check; /* objects since the last check of the time */
 	/* The last types seen, since most objects share a few types. */
 	struct {
@@ -127,12 +127,12 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 
 	if (++walk->since_check >= OBJECTS_AT_ONCE) {
 		walk->since_check = 0;
-		err = reading__check_time(walk->r);
+		err = reading__check_time(walk->reading);
 		if (err)
 			return err;
 	}
 	if (walk->last[slot].type != type) {
-		err = reading__type_kind(walk->r, type, &kind);
+		err = reading__type_kind(walk->reading, type, &kind);
 		if (err)
 			return err;
 		walk->last[slot].type = type;
@@ -141,17 +141,17 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 	switch (walk->last[slot].kind) {
 	case TYPE_TENSOR:
 	case TYPE_WRAPPER:
-		return add_object(walk->r, &walk->r->tensors, CENSUS_MAX_TENSORS, obj, type,
-				  walk->last[slot].kind);
+		return add_object(walk->reading, &walk->reading->tensors, CENSUS_MAX_TENSORS, obj,
+				  type, walk->last[slot].kind);
 	case TYPE_MODULE:
-		return add_object(walk->r, &walk->r->modules, CENSUS_MAX_MODULES, obj, type,
-				  TYPE_MODULE);
+		return add_object(walk->reading, &walk->reading->modules, CENSUS_MAX_MODULES, obj,
+				  type, TYPE_MODULE);
 	case TYPE_OPTIMIZER:
-		return add_object(walk->r, &walk->r->optimizers, CENSUS_MAX_MODULES, obj, type,
-				  TYPE_OPTIMIZER);
+		return add_object(walk->reading, &walk->reading->optimizers, CENSUS_MAX_MODULES,
+				  obj, type, TYPE_OPTIMIZER);
 	case TYPE_CACHE:
-		return add_object(walk->r, &walk->r->caches, CENSUS_MAX_MODULES, obj, type,
-				  TYPE_CACHE);
+		return add_object(walk->reading, &walk->reading->caches, CENSUS_MAX_MODULES, obj,
+				  type, TYPE_CACHE);
 	default:
 		return 0;
 	}
@@ -182,16 +182,16 @@ static void pause_briefly(void)
  * out of them and clears their links. */
 static int walk_objects(struct reading *reading, uint64_t *objects)
 {
-	uint64_t quarter = reading->o->limit_ns / 4;
+	uint64_t quarter = reading->opts->limit_ns / 4;
 	uint64_t until = reading->began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
 	struct pygc_stats stats = { 0 };
-	struct walk walk = { .r = reading };
+	struct walk walk = { .reading = reading };
 	int err = 0;
 
 	for (int walks = 0; !err && (walks < WALKS || clock__monotonic() < until); walks++) {
-		memcache__forget(reading->c->cache);
-		err = pygc__walk(&reading->c->gc, reading->c->cache, UINT64_MAX, on_object, &walk,
-				 &stats);
+		memcache__forget(reading->census->cache);
+		err = pygc__walk(&reading->census->gc, reading->census->cache, UINT64_MAX,
+				 on_object, &walk, &stats);
 		if (err || !stats.torn)
 			break;
 		pause_briefly();
@@ -233,11 +233,11 @@ static int read_all(struct reading *reading, struct census_list *list, struct ce
 {
 	int err;
 
-	find_cache_types(reading->c);
+	find_cache_types(reading->census);
 	err = walk_objects(reading, &state->objects) ?: census__name_objects(reading);
 	if (err)
 		return err;
-	if (!reading->tensors.n && !reading->nnamed && !reading->o->memory) {
+	if (!reading->tensors.n && !reading->nnamed && !reading->opts->memory) {
 		*why = reading->torn ? "the garbage collector runs all the time"
 				     : census__no_tensor;
 		return -EAGAIN;

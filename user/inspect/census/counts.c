@@ -23,7 +23,7 @@ int census__python_count(struct reading *reading, size_t optimizer, uint64_t obj
 {
 	struct census_optimizer *to = &reading->counts[optimizer];
 	uint64_t n;
-	int err = pylong__read(&reading->m, obj, &n);
+	int err = pylong__read(&reading->mem, obj, &n);
 
 	if (err && !reading__is_local(err))
 		return err;
@@ -127,7 +127,7 @@ int census__read_counts(struct reading *reading, const struct census_list *list)
 			add_piece(&round, list, i,
 				  &reading->counts[list->labels[i].optimizer_no - 1]);
 	begin = reading->clock();
-	err = round.n ? proc__readv(reading->c->proc, round.pieces, round.n) : 0;
+	err = round.n ? proc__readv(reading->census->proc, round.pieces, round.n) : 0;
 	if (!err)
 		take_counts(reading, list, &round, begin, reading->clock());
 out:

@@ -103,9 +103,9 @@ struct passing {
 };
 
 struct reading {
-	struct census *c;
-	struct pymem m;
-	const struct census_opts *o;
+	struct census *census;
+	struct pymem mem;
+	const struct census_opts *opts;
 	uint64_t began, cpu_began; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
 	uint64_t (*clock)(void);   /* clock of census_optimizer.begin and end */
 	struct map64 *types;	   /* type object -> enum type_kind */

@@ -268,7 +268,7 @@ static int make_abouts(const struct reading *reading, const struct abouts *about
 					     .root = reading->text + key->root,
 					     .ndim = (uint8_t)key->ndim,
 					     .dtype = (uint8_t)key->dtype };
-		memcpy(to->shape, pytensors__shape(reading->c->tensors, key->shape),
+		memcpy(to->shape, pytensors__shape(reading->census->tensors, key->shape),
 		       sizeof(to->shape));
 	}
 	return 0;
@@ -411,7 +411,7 @@ int census__merge(struct reading *reading, const struct pytensor *tensors,
 	err = describe_storages(reading, tensors, labels, state, best) ?: sum_devices(state);
 	if (err)
 		goto out;
-	state->storage_at = pytensors__storage_at(reading->c->tensors);
+	state->storage_at = pytensors__storage_at(reading->census->tensors);
 	err = index_params(tensors, labels, n, owner, state) ?: take_held(reading, state);
 	if (err)
 		goto out;

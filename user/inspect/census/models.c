@@ -139,7 +139,7 @@ static int keep_front(struct census *census, const struct model_root *model, con
 /* Drops the fronts of models that are gone. */
 static void drop_fronts(struct reading *reading)
 {
-	struct census *census = reading->c;
+	struct census *census = reading->census;
 	size_t n_kept = 0;
 	uint64_t i;
 
@@ -168,7 +168,7 @@ static int choose_fronts(struct reading *reading)
 		const struct model_root *model = &reading->models[i];
 
 		if (model->path && alike[model->first_alike] > 1)
-			err = keep_front(reading->c, model, reading->text + model->path);
+			err = keep_front(reading->census, model, reading->text + model->path);
 	}
 	free(alike);
 	return err;
@@ -179,12 +179,12 @@ static int set_fronts(struct reading *reading)
 {
 	int err = 0;
 
-	for (size_t i = 0; !err && i < reading->c->nfronts; i++) {
+	for (size_t i = 0; !err && i < reading->census->nfronts; i++) {
 		uint64_t k;
 
-		if (map64__get(reading->model_at, reading->c->fronts[i].root, &k) &&
-		    reading->models[k].type == reading->c->fronts[i].type)
-			err = reading__add_text(reading, reading->c->fronts[i].text,
+		if (map64__get(reading->model_at, reading->census->fronts[i].root, &k) &&
+		    reading->models[k].type == reading->census->fronts[i].type)
+			err = reading__add_text(reading, reading->census->fronts[i].text,
 						&reading->models[k].front);
 	}
 	return err;
@@ -214,7 +214,7 @@ int census__front_names(struct reading *reading, struct census_list *list)
 	if (!modules)
 		return -ENOMEM;
 	err = choose_fronts(reading) ?: set_fronts(reading);
-	for (size_t i = 0; !err && reading->c->nfronts && i < list->n; i++) {
+	for (size_t i = 0; !err && reading->census->nfronts && i < list->n; i++) {
 		struct label *label = &list->labels[i];
 		const struct model_root *model = label->model_no
 							 ? &reading->models[label->model_no - 1]
@@ -271,8 +271,9 @@ static enum census_gc read_gc(struct reading *reading)
 {
 	uint32_t enabled;
 
-	if (!reading->c->gc.enabled ||
-	    proc__read(reading->c->proc, reading->c->gc.enabled, &enabled, sizeof(enabled)) ||
+	if (!reading->census->gc.enabled ||
+	    proc__read(reading->census->proc, reading->census->gc.enabled, &enabled,
+		       sizeof(enabled)) ||
 	    enabled > 1)
 		return CENSUS_GC_UNKNOWN;
 	return enabled ? CENSUS_GC_ON : CENSUS_GC_OFF;
@@ -281,10 +282,10 @@ static enum census_gc read_gc(struct reading *reading)
 /* Copies the fronts of this reading's models to the result. */
 static int take_fronts(const struct reading *reading, struct census_state *state)
 {
-	state->fronts = calloc(reading->c->nfronts + 1, sizeof(*state->fronts));
+	state->fronts = calloc(reading->census->nfronts + 1, sizeof(*state->fronts));
 	if (!state->fronts)
 		return -ENOMEM;
-	for (size_t i = 0; i < reading->nmodels && state->nfronts < reading->c->nfronts; i++)
+	for (size_t i = 0; i < reading->nmodels && state->nfronts < reading->census->nfronts; i++)
 		if (reading->models[i].front)
 			state->fronts[state->nfronts++] = (struct census_front){
 				.root = reading->models[i].root,

@@ -44,23 +44,24 @@ static int list_items(struct reading *reading, uint64_t list, uint64_t **ret, si
 	uint64_t *items;
 	int err;
 
-	err = pydict__type_of(&reading->m, list, &type)
-		      ?: pymem__constant_u64(&reading->m, type + reading->m.l->tp_flags, &flags);
+	err = pydict__type_of(&reading->mem, list, &type)
+		      ?: pymem__constant_u64(&reading->mem, type + reading->mem.layout->tp_flags,
+					     &flags);
 	if (err)
 		return err;
 	if (!(flags & (PYTYPE_TUPLE | PYTYPE_LIST)))
 		return -EBADMSG;
-	err = pymem__u64(&reading->m, list + reading->m.l->ob_size, &count);
-	at = list + reading->m.l->tuple_item;
+	err = pymem__u64(&reading->mem, list + reading->mem.layout->ob_size, &count);
+	at = list + reading->mem.layout->tuple_item;
 	if (!err && !(flags & PYTYPE_TUPLE))
-		err = pymem__u64(&reading->m, list + LIST_ITEMS, &at);
+		err = pymem__u64(&reading->mem, list + LIST_ITEMS, &at);
 	if (err)
 		return err;
 	count = count < MAX_LIST ? count : MAX_LIST;
 	items = malloc(count ? count * sizeof(*items) : 1);
 	if (!items)
 		return -ENOMEM;
-	err = pymem__read(&reading->m, at, items, count * sizeof(*items));
+	err = pymem__read(&reading->mem, at, items, count * sizeof(*items));
 	if (err) {
 		free(items);
 		return err;
@@ -113,7 +114,7 @@ static void forget_names(struct reading *reading, size_t n, bool torn)
 	for (; reading->nnamed > n; reading->nnamed--)
 		map64__del(reading->by_obj, reading->named[reading->nnamed - 1].obj, NULL);
 	reading->torn = torn;
-	pymem__forget(&reading->m);
+	pymem__forget(&reading->mem);
 }
 
 /* Names an object if it is a tensor. label: its label without the name. */
@@ -132,7 +133,7 @@ static int name_tensor(struct reading *reading, uint64_t obj, const char *name, 
 /* ---- modules ---- */
 
 struct tree {
-	struct nntree *t;
+	struct nntree *tree;
 	/* Made by torch.fx from another module, whose parts it may hold under other names. */
 	bool graph;
 	size_t order; /* number of trees that were read before it */
@@ -142,8 +143,8 @@ struct tree {
 static int by_precedence(const void *a, const void *b)
 {
 	const struct tree *x = a, *y = b;
-	size_t nx = x->t->n;
-	size_t ny = y->t->n;
+	size_t nx = x->tree->n;
+	size_t ny = y->tree->n;
 
 	if (x->graph != y->graph)
 		return x->graph - y->graph;
@@ -162,10 +163,10 @@ static int find_children(struct reading *reading, struct map64 *children)
 	for (size_t i = 0; !err && i < reading->modules.n; i++) {
 		const struct found *found = &reading->modules.v[i];
 
-		err = pydict__attrs(&reading->m, found->obj, found->type, &attrs)
-			      ?: pystr__find(&reading->m, &attrs, "_modules", &known, &dict);
+		err = pydict__attrs(&reading->mem, found->obj, found->type, &attrs)
+			      ?: pystr__find(&reading->mem, &attrs, "_modules", &known, &dict);
 		if (!err)
-			err = pydict__items(&reading->m, dict, &items);
+			err = pydict__items(&reading->mem, dict, &items);
 		for (size_t k = 0; !err && k < items.n; k++)
 			if (items.v[k].value != found->obj)
 				err = map64__set(children, items.v[k].value, 1);
@@ -186,7 +187,7 @@ static int add_tree(struct reading *reading, const struct found *found, struct m
 	struct nntree *tree;
 	int err;
 
-	err = nntree__read(&reading->m, found->obj, &tree);
+	err = nntree__read(&reading->mem, found->obj, &tree);
 	if (err) {
 		reading->torn |= err == -EBADMSG;
 		return reading__is_local(err) ? 0 : err;
@@ -199,8 +200,8 @@ static int add_tree(struct reading *reading, const struct found *found, struct m
 		nntree__free(tree);
 		return err;
 	}
-	(*v)[*n] = (struct tree){ .t = tree, .order = *n };
-	(*v)[(*n)++].graph = pytype__is_a(&reading->m, nntree__type(tree, 0), "GraphModule",
+	(*v)[*n] = (struct tree){ .tree = tree, .order = *n };
+	(*v)[(*n)++].graph = pytype__is_a(&reading->mem, nntree__type(tree, 0), "GraphModule",
 					  "torch.fx.graph_module") == 1;
 	return 0;
 }
@@ -217,11 +218,11 @@ static int read_trees(struct reading *reading, struct tree **trees, size_t *n_tr
 
 	if (!children || !done)
 		goto out;
-	pymem__begin_snapshot(&reading->m);
+	pymem__begin_snapshot(&reading->mem);
 	err = find_children(reading, children);
-	if (!err && !pymem__holds(&reading->m)) {
+	if (!err && !pymem__holds(&reading->mem)) {
 		map64__clear(children);
-		pymem__forget(&reading->m);
+		pymem__forget(&reading->mem);
 		err = find_children(reading, children);
 	}
 	/* Pass 0 skips children. Pass 1 skips what pass 0 has read. */
@@ -244,12 +245,12 @@ static bool is_list(struct reading *reading, uint64_t obj)
 {
 	uint64_t type;
 
-	return reading->c->list && !pydict__type_of(&reading->m, obj, &type) &&
-	       type == reading->c->list;
+	return reading->census->list && !pydict__type_of(&reading->mem, obj, &type) &&
+	       type == reading->census->list;
 }
 
 struct module_walk {
-	struct reading *r;
+	struct reading *reading;
 	struct pyitems attrs, items;
 	uint64_t known_params, known_buffers; /* see pystr__find() */
 	uint32_t model_no;		      /* see struct label */
@@ -264,16 +265,16 @@ static int name_kv_list(struct module_walk *walk, const struct pyitem *item, str
 	uint64_t *list = NULL;
 	char name[MAX_NAME];
 	size_t n = 0;
-	int err = reading__key(walk->r, item->key, walk->key, sizeof(walk->key));
+	int err = reading__key(walk->reading, item->key, walk->key, sizeof(walk->key));
 
 	if (err || !is_kv_name(walk->key))
 		return err;
 	label.kind = CENSUS_KV_CACHE;
-	err = list_items(walk->r, item->value, &list, &n);
+	err = list_items(walk->reading, item->value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++) {
 		join_name(walk->name, sizeof(walk->name), walk->prefix, walk->key);
 		snprintf(name, sizeof(name), "%.*s[%zu]", MAX_NAME - 24, walk->name, i);
-		err = name_tensor(walk->r, list[i], name, label);
+		err = name_tensor(walk->reading, list[i], name, label);
 	}
 	free(list);
 	return err;
@@ -284,20 +285,20 @@ static int name_item(struct module_walk *walk, const struct pyitem *item, struct
 {
 	enum type_kind kind;
 	/* Check the value first: most attributes are not tensors. */
-	int err = reading__kind_of(walk->r, item->value, &kind);
+	int err = reading__kind_of(walk->reading, item->value, &kind);
 
 	if (err)
 		return err;
 	if (type_kind__is_tensor(kind)) {
-		err = reading__key(walk->r, item->key, walk->key, sizeof(walk->key));
+		err = reading__key(walk->reading, item->key, walk->key, sizeof(walk->key));
 		if (err)
 			return err;
 		if (label.kind != CENSUS_PARAMETER && is_kv_name(walk->key))
 			label.kind = CENSUS_KV_CACHE;
 		join_name(walk->name, sizeof(walk->name), walk->prefix, walk->key);
-		return name_tensor(walk->r, item->value, walk->name, label);
+		return name_tensor(walk->reading, item->value, walk->name, label);
 	}
-	if (label.kind == CENSUS_OTHER && is_list(walk->r, item->value))
+	if (label.kind == CENSUS_OTHER && is_list(walk->reading, item->value))
 		return name_kv_list(walk, item, label);
 	return 0;
 }
@@ -323,8 +324,8 @@ static int name_dict(struct module_walk *walk, const char *attr, uint64_t *known
 	uint64_t dict;
 	int err;
 
-	err = pystr__find(&walk->r->m, &walk->attrs, attr, known, &dict)
-		      ?: pydict__items(&walk->r->m, dict, &walk->items);
+	err = pystr__find(&walk->reading->mem, &walk->attrs, attr, known, &dict)
+		      ?: pydict__items(&walk->reading->mem, dict, &walk->items);
 	return err ?: name_items(walk, &walk->items, label);
 }
 
@@ -335,12 +336,13 @@ static int name_module(struct module_walk *walk, const struct nntree *tree, size
 	int err;
 
 	nntree__name(tree, i, walk->prefix);
-	err = pydict__attrs(&walk->r->m, tree->nodes[i].addr, nntree__type(tree, i), &walk->attrs)
-		      ?: reading__add_text(walk->r, walk->prefix, &label.module);
+	err = pydict__attrs(&walk->reading->mem, tree->nodes[i].addr, nntree__type(tree, i),
+			    &walk->attrs)
+		      ?: reading__add_text(walk->reading, walk->prefix, &label.module);
 	if (err)
 		return err;
-	err = reading__add_text(walk->r, nntree__class(tree, i), &label.cls)
-		      ?: reading__add_text(walk->r, nntree__root_class(tree), &label.root);
+	err = reading__add_text(walk->reading, nntree__class(tree, i), &label.cls)
+		      ?: reading__add_text(walk->reading, nntree__root_class(tree), &label.root);
 	if (err)
 		return err;
 	label.kind = CENSUS_PARAMETER;
@@ -362,10 +364,10 @@ static int name_tree(struct module_walk *walk, const struct nntree *tree)
 	int err = 0;
 
 	for (size_t i = 0; i < tree->n; i++) {
-		err = i % 16 ? 0 : reading__check_time(walk->r);
+		err = i % 16 ? 0 : reading__check_time(walk->reading);
 		if (!err)
 			err = name_module(walk, tree, i);
-		walk->r->torn |= err == -EAGAIN;
+		walk->reading->torn |= err == -EAGAIN;
 		if (err && !reading__is_local(err))
 			return err;
 	}
@@ -376,15 +378,15 @@ static int name_tree(struct module_walk *walk, const struct nntree *tree)
  * its own check. */
 static int name_tree_snapshot(struct module_walk *walk, const struct nntree *tree)
 {
-	size_t n = walk->r->nnamed;
-	bool torn = walk->r->torn;
+	size_t n = walk->reading->nnamed;
+	bool torn = walk->reading->torn;
 	int err;
 
-	pymem__begin_snapshot(&walk->r->m);
+	pymem__begin_snapshot(&walk->reading->mem);
 	err = name_tree(walk, tree);
-	if ((err && err != -ETIME) || pymem__holds(&walk->r->m))
+	if ((err && err != -ETIME) || pymem__holds(&walk->reading->mem))
 		return err;
-	forget_names(walk->r, n, torn);
+	forget_names(walk->reading, n, torn);
 	return err ?: name_tree(walk, tree);
 }
 
@@ -398,17 +400,17 @@ static int name_modules(struct reading *reading)
 
 	if (!walk)
 		return -ENOMEM;
-	walk->r = reading;
+	walk->reading = reading;
 	err = read_trees(reading, &trees, &n);
 	if (n)
 		qsort(trees, n, sizeof(*trees), by_precedence);
 	for (size_t i = 0; !err && i < n; i++)
-		err = census__add_model(reading, trees[i].t, trees[i].graph, &walk->model_no)
-			      ?: name_tree_snapshot(walk, trees[i].t);
+		err = census__add_model(reading, trees[i].tree, trees[i].graph, &walk->model_no)
+			      ?: name_tree_snapshot(walk, trees[i].tree);
 	if (!err)
 		err = census__find_alike(reading);
 	for (size_t i = 0; i < n; i++)
-		nntree__free(trees[i].t);
+		nntree__free(trees[i].tree);
 	free(trees);
 	pyitems__fini(&walk->attrs);
 	pyitems__fini(&walk->items);
@@ -426,16 +428,16 @@ static int is_wrapper(struct reading *reading, const struct found *found, struct
 {
 	struct pyitems attrs = { 0 };
 	uint64_t value, before;
-	int err = pydict__attrs(&reading->m, found->obj, found->type, &attrs);
+	int err = pydict__attrs(&reading->mem, found->obj, found->type, &attrs);
 
 	*ret = false;
 	if (err)
 		goto out;
-	if (!pystr__find(&reading->m, &attrs, "state", NULL, &value)) {
+	if (!pystr__find(&reading->mem, &attrs, "state", NULL, &value)) {
 		*ret = map64__get(states, value, &before);
 		err = map64__set(states, value, 1);
 	} else {
-		*ret = pystr__find(&reading->m, &attrs, "param_groups", NULL, &value) == -ENOENT;
+		*ret = pystr__find(&reading->mem, &attrs, "param_groups", NULL, &value) == -ENOENT;
 	}
 out:
 	pyitems__fini(&attrs);
@@ -473,9 +475,10 @@ static bool is_history(struct reading *reading, const uint64_t *list, size_t n)
 	if (n <= FIRST_ITEMS)
 		return false;
 	for (size_t i = 0; i < FIRST_ITEMS; i++) {
-		if (pydict__type_of(&reading->m, list[i], &type) ||
+		if (pydict__type_of(&reading->mem, list[i], &type) ||
 		    reading__type_kind(reading, type, &kind) || kind != TYPE_OTHER ||
-		    pymem__constant_u64(&reading->m, type + reading->m.l->tp_flags, &flags) ||
+		    pymem__constant_u64(&reading->mem, type + reading->mem.layout->tp_flags,
+					&flags) ||
 		    flags & (PYTYPE_TUPLE | PYTYPE_LIST | PYTYPE_DICT))
 			return false;
 	}
@@ -483,7 +486,7 @@ static bool is_history(struct reading *reading, const uint64_t *list, size_t n)
 }
 
 struct state_walk {
-	struct reading *r;
+	struct reading *reading;
 	size_t optimizer;   /* its index */
 	const char *cls;    /* class of the optimizer */
 	const char *suffix; /* end of the names: " of layers.3.weight", or "" */
@@ -503,7 +506,7 @@ static int name_state(struct state_walk *walk, uint64_t obj, const char *path, i
 	size_t n = 0;
 	int err;
 
-	err = reading__kind_of(walk->r, obj, &kind);
+	err = reading__kind_of(walk->reading, obj, &kind);
 	if (err)
 		return err;
 	if (type_kind__is_tensor(kind)) {
@@ -513,14 +516,14 @@ static int name_state(struct state_walk *walk, uint64_t obj, const char *path, i
 		snprintf(name, sizeof(name), "%s %s%s", walk->cls, path, walk->suffix);
 		label.front_at = strlen(name) -
 				 (*walk->suffix ? strlen(walk->suffix) - strlen(" of ") : 0);
-		return name_tensor(walk->r, obj, name, label);
+		return name_tensor(walk->reading, obj, name, label);
 	}
 	if (is_count)
-		return census__python_count(walk->r, walk->optimizer, obj);
+		return census__python_count(walk->reading, walk->optimizer, obj);
 	if (depth >= MAX_STATE_DEPTH || strlen(path) > MAX_NAME)
 		return 0;
-	err = reading__check_time(walk->r) ?: list_items(walk->r, obj, &list, &n);
-	if (!err && is_history(walk->r, list, n))
+	err = reading__check_time(walk->reading) ?: list_items(walk->reading, obj, &list, &n);
+	if (!err && is_history(walk->reading, list, n))
 		n = 0;
 	for (size_t i = 0; !err && i < n; i++) {
 		snprintf(name, sizeof(name), "%s[%zu]", path, i);
@@ -529,9 +532,9 @@ static int name_state(struct state_walk *walk, uint64_t obj, const char *path, i
 	free(list);
 	if (err != -EBADMSG)
 		return err;
-	err = pydict__items(&walk->r->m, obj, &items);
+	err = pydict__items(&walk->reading->mem, obj, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		if (reading__key(walk->r, items.v[i].key, key, sizeof(key)))
+		if (reading__key(walk->reading, items.v[i].key, key, sizeof(key)))
 			continue;
 		err = name_state(walk, items.v[i].value, join_name(name, sizeof(name), path, key),
 				 depth + 1);
@@ -544,7 +547,9 @@ static int name_state(struct state_walk *walk, uint64_t obj, const char *path, i
 static int name_param_state(struct reading *reading, size_t optimizer, const char *cls,
 			    const struct pyitem *item)
 {
-	struct state_walk walk = { .r = reading, .optimizer = optimizer, .cls = cls, .suffix = "" };
+	struct state_walk walk = {
+		.reading = reading, .optimizer = optimizer, .cls = cls, .suffix = ""
+	};
 	char suffix[MAX_NAME + 8];
 	uint64_t i;
 
@@ -568,14 +573,16 @@ static int name_param_state(struct reading *reading, size_t optimizer, const cha
 static int name_group(struct reading *reading, size_t optimizer, const char *cls, uint64_t group,
 		      size_t number)
 {
-	struct state_walk walk = { .r = reading, .optimizer = optimizer, .cls = cls, .suffix = "" };
+	struct state_walk walk = {
+		.reading = reading, .optimizer = optimizer, .cls = cls, .suffix = ""
+	};
 	struct pyitems items = { 0 };
 	char key[READING_KEY], name[MAX_NAME];
 	uint64_t *list = NULL;
 	size_t n = 0;
 	int err;
 
-	err = pydict__items(&reading->m, group, &items);
+	err = pydict__items(&reading->mem, group, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
 		if (reading__key(reading, items.v[i].key, key, sizeof(key)))
 			continue;
@@ -614,12 +621,12 @@ static int name_optimizer(struct reading *reading, size_t optimizer)
 
 	reading->counts[optimizer] = (struct census_optimizer){ .obj = found->obj,
 								.begin = reading->clock() };
-	err = pytype__name(&reading->m, found->type, cls, sizeof(cls))
-		      ?: pydict__attrs(&reading->m, found->obj, found->type, &attrs);
+	err = pytype__name(&reading->mem, found->type, cls, sizeof(cls))
+		      ?: pydict__attrs(&reading->mem, found->obj, found->type, &attrs);
 	if (err)
 		goto out;
 	/* Groups first: they give parameters outside modules the names used for their state. */
-	if (!pystr__find(&reading->m, &attrs, "param_groups", NULL, &value))
+	if (!pystr__find(&reading->mem, &attrs, "param_groups", NULL, &value))
 		err = list_items(reading, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
 		err = reading__check_time(reading)
@@ -627,8 +634,8 @@ static int name_optimizer(struct reading *reading, size_t optimizer)
 	free(list);
 	if (err)
 		goto out;
-	err = pystr__find(&reading->m, &attrs, "state", NULL, &value)
-		      ?: pydict__items(&reading->m, value, &items);
+	err = pystr__find(&reading->mem, &attrs, "state", NULL, &value)
+		      ?: pydict__items(&reading->mem, value, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
 		err = i % 16 ? 0 : reading__check_time(reading);
 		if (!err)
@@ -659,9 +666,9 @@ static int name_optimizers(struct reading *reading)
 		size_t n = reading->nnamed;
 		bool torn = reading->torn;
 
-		pymem__begin_snapshot(&reading->m);
+		pymem__begin_snapshot(&reading->mem);
 		err = name_optimizer(reading, i);
-		if (err || pymem__holds(&reading->m))
+		if (err || pymem__holds(&reading->mem))
 			continue;
 		forget_names(reading, n, torn);
 		err = name_optimizer(reading, i);
@@ -691,10 +698,10 @@ static int name_attrs(struct reading *reading, uint64_t obj, uint64_t type, cons
 	struct pyitems attrs = { 0 };
 	char text[512];
 	uint64_t value;
-	int err = pydict__attrs(&reading->m, obj, type, &attrs);
+	int err = pydict__attrs(&reading->mem, obj, type, &attrs);
 
 	for (size_t i = 0; !err && i < sizeof(keys) / sizeof(keys[0]); i++) {
-		if (pystr__find(&reading->m, &attrs, keys[i], NULL, &value))
+		if (pystr__find(&reading->mem, &attrs, keys[i], NULL, &value))
 			continue;
 		snprintf(text, sizeof(text), "%.400s%s%s", name, separator, keys[i]);
 		err = name_cached(reading, value, text, depth + 1);
@@ -733,7 +740,7 @@ static int name_cached(struct reading *reading, uint64_t obj, const char *name, 
 	free(list);
 	if (err != -EBADMSG)
 		return err;
-	return pydict__type_of(&reading->m, obj, &type)
+	return pydict__type_of(&reading->mem, obj, &type)
 		       ?: name_attrs(reading, obj, type, name, ".", depth);
 }
 
@@ -741,7 +748,7 @@ static int name_cached(struct reading *reading, uint64_t obj, const char *name, 
 static int name_cache(struct reading *reading, const struct found *found)
 {
 	char cls[128];
-	int err = pytype__name(&reading->m, found->type, cls, sizeof(cls))
+	int err = pytype__name(&reading->mem, found->type, cls, sizeof(cls))
 			  ?: name_attrs(reading, found->obj, found->type, cls, " ", 0);
 
 	reading->torn |= err == -EAGAIN;

@@ -50,8 +50,8 @@ static bool is_package_unchecked(struct census_owners *owners, uint64_t *file_ke
 	char file[1024];
 	uint64_t value;
 
-	if (pystr__find(&owners->r->m, &owners->it, "__file__", file_key, &value) ||
-	    pystr__read(&owners->r->m, value, file, sizeof(file), NULL) < 0)
+	if (pystr__find(&owners->reading->mem, &owners->it, "__file__", file_key, &value) ||
+	    pystr__read(&owners->reading->mem, value, file, sizeof(file), NULL) < 0)
 		return true;
 	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
 		if (strstr(file, folders[i]))
@@ -64,9 +64,9 @@ static bool is_package(struct census_owners *owners, uint64_t *file_key)
 {
 	bool package;
 
-	pymem__begin_unchecked(&owners->r->m); /* the file of a module does not change */
+	pymem__begin_unchecked(&owners->reading->mem); /* the file of a module does not change */
 	package = is_package_unchecked(owners, file_key);
-	pymem__end_unchecked(&owners->r->m);
+	pymem__end_unchecked(&owners->reading->mem);
 	return package;
 }
 
@@ -76,12 +76,12 @@ static const char *users_prefix(struct census_owners *owners, uint64_t name)
 {
 	const char *ret = NULL;
 
-	pymem__begin_unchecked(&owners->r->m);
-	if (pystr__equal(&owners->r->m, name, "sys") == 1)
+	pymem__begin_unchecked(&owners->reading->mem);
+	if (pystr__equal(&owners->reading->mem, name, "sys") == 1)
 		ret = "last_";
-	else if (pystr__equal(&owners->r->m, name, "builtins") == 1)
+	else if (pystr__equal(&owners->reading->mem, name, "builtins") == 1)
 		ret = "";
-	pymem__end_unchecked(&owners->r->m);
+	pymem__end_unchecked(&owners->reading->mem);
 	return ret;
 }
 
@@ -94,9 +94,9 @@ static int add_module(struct census_owners *owners, uint64_t name, uint64_t dict
 
 	if (err)
 		return err;
-	pymem__begin_unchecked(&owners->r->m); /* a str does not change */
-	len = pystr__read(&owners->r->m, name, path + 7, sizeof(path) - 7, NULL);
-	pymem__end_unchecked(&owners->r->m);
+	pymem__begin_unchecked(&owners->reading->mem); /* a str does not change */
+	len = pystr__read(&owners->reading->mem, name, path + 7, sizeof(path) - 7, NULL);
+	pymem__end_unchecked(&owners->reading->mem);
 	if (len < 0)
 		return 0;
 	if (!strcmp(path, "global __main__"))
@@ -112,13 +112,14 @@ static int examine_module(struct census_owners *owners, const struct pyitem *m, 
 	uint64_t dict, own_type;
 	int err;
 
-	pymem__begin_unchecked(&owners->r->m);
-	err = pydict__type_of(&owners->r->m, m->value, &own_type)
-		      ?: pymem__u64(&owners->r->m, m->value + owners->r->m.l->md_dict, &dict);
-	pymem__end_unchecked(&owners->r->m);
+	pymem__begin_unchecked(&owners->reading->mem);
+	err = pydict__type_of(&owners->reading->mem, m->value, &own_type)
+		      ?: pymem__u64(&owners->reading->mem,
+				    m->value + owners->reading->mem.layout->md_dict, &dict);
+	pymem__end_unchecked(&owners->reading->mem);
 	if (err)
 		return err;
-	if (own_type != type && pytype__is_a(&owners->r->m, own_type, "module", NULL) != 1)
+	if (own_type != type && pytype__is_a(&owners->reading->mem, own_type, "module", NULL) != 1)
 		return 0;
 	err = census_owners__read_dict(owners, dict);
 	if (err)
@@ -132,21 +133,22 @@ static int examine_module(struct census_owners *owners, const struct pyitem *m, 
 static int add_main(struct census_owners *owners, const struct pyitems *modules, uint64_t *type)
 {
 	uint64_t module, dict, key = 0;
-	int err = pystr__find(&owners->r->m, modules, "__main__", &key, &module)
-			  ?: pydict__type_of(&owners->r->m, module, type);
+	int err = pystr__find(&owners->reading->mem, modules, "__main__", &key, &module)
+			  ?: pydict__type_of(&owners->reading->mem, module, type);
 
 	if (err)
 		return err;
-	return pymem__u64(&owners->r->m, module + owners->r->m.l->md_dict, &dict)
+	return pymem__u64(&owners->reading->mem, module + owners->reading->mem.layout->md_dict,
+			  &dict)
 		       ?: add_module(owners, key, dict, "");
 }
 
 /* Adds the globals of the modules in sys.modules. */
 static int add_modules(struct census_owners *owners)
 {
-	uint64_t at = python__modules(owners->r->c->py), type = 0, file_key = 0;
+	uint64_t at = python__modules(owners->reading->census->py), type = 0, file_key = 0;
 	struct pyitems modules = { 0 };
-	int err = at ? pydict__items(&owners->r->m, at, &modules) : -ENOENT;
+	int err = at ? pydict__items(&owners->reading->mem, at, &modules) : -ENOENT;
 
 	if (!err) /* sys.modules itself is not searched */
 		err = map64__set(owners->visited, at, 1) ?: add_main(owners, &modules, &type);
@@ -165,12 +167,14 @@ static int add_locals(struct census_owners *owners)
 	char text[64 + PYOBJ_MAX_STRING], name[80], *in;
 	struct pylocal *locals = NULL;
 	size_t n = 0;
-	int err = pylocals__read(&owners->r->m, census_owners__is_container, owners, &locals, &n);
+	int err = pylocals__read(&owners->reading->mem, census_owners__is_container, owners,
+				 &locals, &n);
 
 	for (size_t i = 0; !err && i < n; i++) {
 		int at = snprintf(text, sizeof(text), "local ");
 
-		if (pylocal__text(&owners->r->m, &locals[i], text + at, sizeof(text) - at) ||
+		if (pylocal__text(&owners->reading->mem, &locals[i], text + at,
+				  sizeof(text) - at) ||
 		    !(in = strstr(text, " in ")))
 			continue;
 		snprintf(name, sizeof(name), "%.*s", (int)(in - text), text);
@@ -188,15 +192,15 @@ static int add_thread_state(struct census_owners *owners, uint64_t tstate)
 	struct node holder = { .root = owners->globals };
 	uint64_t words[STATE_WORDS], type;
 	char name[64];
-	int err = pymem__read(&owners->r->m, tstate, words, sizeof(words));
+	int err = pymem__read(&owners->reading->mem, tstate, words, sizeof(words));
 
 	for (unsigned i = 0; !err && i < STATE_WORDS; i++) {
 		if (words[i] < LOWEST || words[i] % 8)
 			continue;
 		err = census_owners__add_exception(owners, &holder, words[i],
 						   "local handled exception");
-		if (err || pydict__type_of(&owners->r->m, words[i], &type) ||
-		    pytype__name(&owners->r->m, type, name, sizeof(name)) < 0)
+		if (err || pydict__type_of(&owners->reading->mem, words[i], &type) ||
+		    pytype__name(&owners->reading->mem, type, name, sizeof(name)) < 0)
 			continue;
 		if (!strcmp(name, "Context") || !strcmp(name, "_contextvars.Context"))
 			err = census_owners__add_local(owners, "local contextvar", "", words[i]);
@@ -209,7 +213,7 @@ static int add_thread_states(struct census_owners *owners)
 {
 	struct pythread *threads = NULL;
 	size_t n = 0;
-	int err = python__threads(owners->r->c->py, &threads, &n);
+	int err = python__threads(owners->reading->census->py, &threads, &n);
 
 	for (size_t i = 0; !err && i < n && i < THREADS_MAX; i++) {
 		err = add_thread_state(owners, threads[i].tstate);
@@ -222,7 +226,7 @@ static int add_thread_states(struct census_owners *owners)
 /* Parameters may have attributes, such as main_grad, and hooks. */
 static int add_parameters(struct census_owners *owners)
 {
-	struct reading *reading = owners->r;
+	struct reading *reading = owners->reading;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < reading->nnamed && i < PARAMETERS_MAX; i++) {
@@ -262,7 +266,7 @@ static int search_queue(struct census_owners *owners)
 		err = census_owners__examine(owners, &node);
 		err = census_owners__fatal(err) ? err : 0;
 		if (!err && i % 1024 == 0)
-			err = reading__check_time(owners->r);
+			err = reading__check_time(owners->reading);
 	}
 	return err;
 }
@@ -270,7 +274,8 @@ static int search_queue(struct census_owners *owners)
 /* Frees what only a search needs. */
 static void end_search(struct census_owners *owners)
 {
-	if (!owners->r->o->memory) { /* owners_names.c compares the containers of other memory */
+	if (!owners->reading->opts
+		     ->memory) { /* owners_names.c compares the containers of other memory */
 		free(owners->nodes);
 		owners->nodes = NULL;
 		owners->nnodes = 0;
@@ -283,7 +288,7 @@ static void end_search(struct census_owners *owners)
 
 void census_owners__fini(struct census_owners *owners)
 {
-	if (owners->r)
+	if (owners->reading)
 		end_search(owners);
 	for (size_t i = 0; i < owners->nroots; i++)
 		free(owners->roots[i].suffix);
@@ -323,12 +328,12 @@ static void sort_owned(struct census_owners *owners)
 int census_owners__search(struct reading *reading, struct census_owners *owners,
 			  struct census_owners *before)
 {
-	uint64_t now = clock__monotonic(), share = reading->o->limit_ns / SEARCH_SHARE;
-	uint64_t end = reading->began + READING_WAITS * reading->o->limit_ns;
+	uint64_t now = clock__monotonic(), share = reading->opts->limit_ns / SEARCH_SHARE;
+	uint64_t end = reading->began + READING_WAITS * reading->opts->limit_ns;
 	int err;
 
 	*owners = (struct census_owners){
-		.r = reading, .before = before, .types = map64__new(), .visited = map64__new()
+		.reading = reading, .before = before, .types = map64__new(), .visited = map64__new()
 	};
 	owners->deadline = now + (end > now ? (end - now) / 2 : 0);
 	owners->cpu_end = clock__read(CLOCK_THREAD_CPUTIME_ID) +
@@ -338,9 +343,10 @@ int census_owners__search(struct reading *reading, struct census_owners *owners,
 	if (err)
 		return err;
 	owners->text[owners->text_len++] = '\0';
-	pymem__forget(&reading->m);
-	memcache__forget(reading->c->cache);
-	err = pymem__constant_u64(&reading->m, reading->c->python_class + reading->m.l->tp_dealloc,
+	pymem__forget(&reading->mem);
+	memcache__forget(reading->census->cache);
+	err = pymem__constant_u64(&reading->mem,
+				  reading->census->python_class + reading->mem.layout->tp_dealloc,
 				  &owners->python_dealloc);
 	if (err)
 		return census_owners__fatal(err) ? err : 0;

@@ -96,7 +96,7 @@ struct owned_memory {
 };
 
 struct census_owners {
-	struct reading *r;
+	struct reading *reading;
 	struct census_owners *before; /* the first search; NULL: this is the first */
 	struct map64 *types;	      /* type object -> enum shape, and index in kinds << 8 */
 	struct owner_type *kinds;
@@ -188,7 +188,7 @@ int census_owners__examine(struct census_owners *l, const struct node *n);
 static inline uint64_t census_owners__field(const struct census_owners *l,
 					    const struct node *holder, unsigned n)
 {
-	return holder->obj + l->r->m.l->ob_type + 8 + 8ul * n;
+	return holder->obj + l->reading->mem.layout->ob_type + 8 + 8ul * n;
 }
 
 /* Adds an object if it is an exception. word: its name after the path of holder. */

@@ -24,10 +24,10 @@ static void key_word(struct census_owners *owners, uint64_t key, const char *bef
 	char text[64];
 	bool is_text;
 
-	pymem__begin_unchecked(&owners->r->m); /* a str does not change */
-	is_text = !pydict__check_kind(&owners->r->m, key, PYTYPE_STR) &&
-		  pystr__read(&owners->r->m, key, text, sizeof(text), NULL) >= 0 && *text;
-	pymem__end_unchecked(&owners->r->m);
+	pymem__begin_unchecked(&owners->reading->mem); /* a str does not change */
+	is_text = !pydict__check_kind(&owners->reading->mem, key, PYTYPE_STR) &&
+		  pystr__read(&owners->reading->mem, key, text, sizeof(text), NULL) >= 0 && *text;
+	pymem__end_unchecked(&owners->reading->mem);
 	if (!is_text)
 		snprintf(word, size, "[*]");
 	else
@@ -61,7 +61,8 @@ static int add_variable(struct census_owners *owners, const struct node *holder,
 {
 	char component[72];
 	uint64_t name;
-	int err = pymem__u64(&owners->r->m, var + owners->r->m.l->ob_type + CONTEXTVAR_NAME, &name);
+	int err = pymem__u64(&owners->reading->mem,
+			     var + owners->reading->mem.layout->ob_type + CONTEXTVAR_NAME, &name);
 
 	if (err)
 		return err;
@@ -102,16 +103,16 @@ static int search_words(struct census_owners *owners, const struct node *holder,
 	unsigned dict_index = type->dict ? (type->dict - HEAD) / 8 : UINT_MAX;
 	int err = 0;
 
-	pymem__begin_unchecked(&owners->r->m);
-	if (type->items &&
-	    pymem__u64(&owners->r->m, holder->obj + owners->r->m.l->ob_size, &n_items))
+	pymem__begin_unchecked(&owners->reading->mem);
+	if (type->items && pymem__u64(&owners->reading->mem,
+				      holder->obj + owners->reading->mem.layout->ob_size, &n_items))
 		n_items = 0;
 	if (n_items < ITEMS_MAX)
 		n += n_items;
 	if (n)
-		err = pymem__read(&owners->r->m, census_owners__field(owners, holder, 0), words,
-				  n * sizeof(*words));
-	pymem__end_unchecked(&owners->r->m);
+		err = pymem__read(&owners->reading->mem, census_owners__field(owners, holder, 0),
+				  words, n * sizeof(*words));
+	pymem__end_unchecked(&owners->reading->mem);
 	return err || !n ? err : add_words(owners, holder, words, n, dict_index);
 }
 
@@ -143,7 +144,8 @@ static int add_frame_variable(struct census_owners *owners, const struct node *h
 	char text[PYLOCAL_TEXT], *in;
 	struct child child = { .holder = holder };
 
-	if (pylocal__text(&owners->r->m, local, text, sizeof(text)) || !(in = strstr(text, " in ")))
+	if (pylocal__text(&owners->reading->mem, local, text, sizeof(text)) ||
+	    !(in = strstr(text, " in ")))
 		return 0;
 	snprintf(child.word, sizeof(child.word), "%s%.*s", path, (int)(in - text), text);
 	return census_owners__add_found(owners, &child, local->obj);
@@ -156,7 +158,8 @@ static int open_root(struct census_owners *owners, const struct node *holder,
 	char text[PYLOCAL_TEXT], suffix[2 * PYLOCAL_TEXT], *in;
 
 	*ret = holder->root;
-	if (pylocal__text(&owners->r->m, local, text, sizeof(text)) || !(in = strstr(text, " in ")))
+	if (pylocal__text(&owners->reading->mem, local, text, sizeof(text)) ||
+	    !(in = strstr(text, " in ")))
 		return 0;
 	snprintf(suffix, sizeof(suffix), "%s%s", in,
 		 is_end ? "" : owners->roots[holder->root].suffix);
@@ -177,7 +180,8 @@ static int add_frame(struct census_owners *owners, const struct node *holder, ui
 		return 0;
 	}
 	owners->frames++;
-	err = pylocals__of_frame(&owners->r->m, frame, code, may_matter, owners, &locals, &n);
+	err = pylocals__of_frame(&owners->reading->mem, frame, code, may_matter, owners, &locals,
+				 &n);
 	if (is_end)
 		from.path = 0;
 	if (!err && n)
@@ -192,16 +196,17 @@ static bool is_code(struct census_owners *owners, uint64_t obj)
 {
 	uint64_t type;
 
-	return obj && !pydict__type_of(&owners->r->m, obj, &type) &&
-	       type == python__symbol(owners->r->c->py, "PyCode_Type");
+	return obj && !pydict__type_of(&owners->reading->mem, obj, &type) &&
+	       type == python__symbol(owners->reading->census->py, "PyCode_Type");
 }
 
 /* Sets *code to a frame's code object. -EBADMSG: it has none. */
 static int read_code(struct census_owners *owners, uint64_t frame, uint64_t *code)
 {
-	int err = pymem__u64(&owners->r->m, frame + owners->r->m.l->fr_code, code);
+	int err = pymem__u64(&owners->reading->mem, frame + owners->reading->mem.layout->fr_code,
+			     code);
 
-	*code &= owners->r->m.l->tag_mask;
+	*code &= owners->reading->mem.layout->tag_mask;
 	if (err)
 		return err;
 	return is_code(owners, *code) ? 0 : -EBADMSG;
@@ -214,8 +219,8 @@ static int search_frame_object(struct census_owners *owners, const struct node *
 	uint64_t frame = obj, code;
 	int err = 0;
 
-	if (owners->r->m.l->minor >= 11)
-		err = pymem__u64(&owners->r->m, obj + FRAME_OBJECT_FRAME, &frame);
+	if (owners->reading->mem.layout->minor >= 11)
+		err = pymem__u64(&owners->reading->mem, obj + FRAME_OBJECT_FRAME, &frame);
 	err = err ?: read_code(owners, frame, &code);
 	return err ?: add_frame(owners, holder, frame, code, path, false);
 }
@@ -229,12 +234,12 @@ static int search_traceback(struct census_owners *owners, const struct node *hol
 
 	for (unsigned i = 0; !err && at && i < TRACEBACK_MAX && !census_owners__over_limit(owners);
 	     i++) {
-		err = pydict__type_of(&owners->r->m, at, &type);
+		err = pydict__type_of(&owners->reading->mem, at, &type);
 		if (err)
 			return err;
 		if (type != holder->type)
 			return -EBADMSG;
-		err = pymem__read(&owners->r->m, at, words, sizeof(words));
+		err = pymem__read(&owners->reading->mem, at, words, sizeof(words));
 		if (err)
 			return err;
 		err = search_frame_object(owners, holder, words[3], ": ");
@@ -253,7 +258,8 @@ int census_owners__add_exception(struct census_owners *owners, const struct node
 	int err = census_owners__shape_of(owners, obj, &type, &shape);
 
 	if (err || shape != SHAPE_INSTANCE ||
-	    pymem__constant_u64(&owners->r->m, type + owners->r->m.l->tp_flags, &flags) ||
+	    pymem__constant_u64(&owners->reading->mem, type + owners->reading->mem.layout->tp_flags,
+				&flags) ||
 	    !(flags & TYPE_EXCEPTION))
 		return err;
 	snprintf(child.word, sizeof(child.word), "%s", word);
@@ -266,7 +272,7 @@ int census_owners__add_exception(struct census_owners *owners, const struct node
 static int find_generator_frame(struct census_owners *owners, const struct node *holder,
 				uint64_t *frame, uint64_t *code)
 {
-	const struct pylayout *layout = owners->r->m.l;
+	const struct pylayout *layout = owners->reading->mem.layout;
 	uint64_t words[GENERATOR_WORDS];
 	unsigned n = census_owners__type(owners, holder->type)->words;
 	int8_t state;
@@ -274,7 +280,7 @@ static int find_generator_frame(struct census_owners *owners, const struct node 
 	int err;
 
 	n = n < GENERATOR_WORDS ? n : GENERATOR_WORDS;
-	err = pymem__read(&owners->r->m, holder->obj + HEAD, words, n * sizeof(*words));
+	err = pymem__read(&owners->reading->mem, holder->obj + HEAD, words, n * sizeof(*words));
 	*frame = 0;
 	for (unsigned i = 0; !err && i < n; i++) {
 		uint64_t at = holder->obj + HEAD + 8ull * i - layout->fr_code;
@@ -282,7 +288,7 @@ static int find_generator_frame(struct census_owners *owners, const struct node 
 		if (!*frame) /* an exception that it handles */
 			err = census_owners__add_exception(owners, holder, words[i], "");
 		if (at <= holder->obj + HEAD || !is_code(owners, words[i] & layout->tag_mask) ||
-		    pymem__read(&owners->r->m, at + layout->fr_owner, &owner, 1) ||
+		    pymem__read(&owners->reading->mem, at + layout->fr_owner, &owner, 1) ||
 		    owner != OWNED_BY_GENERATOR)
 			continue;
 		*frame = at;
@@ -292,7 +298,7 @@ static int find_generator_frame(struct census_owners *owners, const struct node 
 		return err;
 	if (!*frame)
 		return -ENOENT;
-	err = pymem__read(&owners->r->m, *frame - STATE_BEFORE_FRAME, &state, 1);
+	err = pymem__read(&owners->reading->mem, *frame - STATE_BEFORE_FRAME, &state, 1);
 	if (err)
 		return err;
 	return state < 0 ? 0 : -ENOENT;
@@ -304,10 +310,10 @@ static int search_generator(struct census_owners *owners, const struct node *hol
 	uint64_t frame, code;
 	int err;
 
-	if (owners->r->m.l->minor >= 11) {
+	if (owners->reading->mem.layout->minor >= 11) {
 		err = find_generator_frame(owners, holder, &frame, &code);
 	} else { /* {gi_frame, ...} */
-		err = pymem__u64(&owners->r->m, holder->obj + HEAD, &frame);
+		err = pymem__u64(&owners->reading->mem, holder->obj + HEAD, &frame);
 		if (!err)
 			err = frame ? read_code(owners, frame, &code) : -ENOENT;
 	}
@@ -352,7 +358,7 @@ static void note_left_out(struct census_owners *owners, uint64_t at, uint64_t n)
 	uint64_t last, size;
 
 	if (!__builtin_mul_overflow(n - 1, 8, &size) && !__builtin_add_overflow(at, size, &at))
-		owners->full |= !pymem__u64(&owners->r->m, at, &last);
+		owners->full |= !pymem__u64(&owners->reading->mem, at, &last);
 }
 
 /* Adds the objects that n words at `at` point to, as many as a turn has. */
@@ -369,7 +375,7 @@ static int add_array(struct census_owners *owners, struct child *child, uint64_t
 	     !err && i < end && !census_owners__over_limit(owners); i += CHUNK) {
 		uint64_t k = end - i < CHUNK ? end - i : CHUNK;
 
-		err = pymem__read(&owners->r->m, at + i * 8, values, k * 8);
+		err = pymem__read(&owners->reading->mem, at + i * 8, values, k * 8);
 		for (uint64_t j = 0; !err && j < k; j++)
 			err = census_owners__add_found(owners, child, values[j]);
 	}
@@ -380,15 +386,15 @@ static int add_array(struct census_owners *owners, struct child *child, uint64_t
 static int find_items(struct census_owners *owners, const struct node *holder, uint64_t *at,
 		      uint64_t *n)
 {
-	const struct pylayout *layout = owners->r->m.l;
+	const struct pylayout *layout = owners->reading->mem.layout;
 	uint64_t head[2]; /* ob_size, ob_item */
 	int err;
 
 	if (holder->shape == SHAPE_TUPLE) {
 		*at = holder->obj + layout->tuple_item;
-		return pymem__u64(&owners->r->m, holder->obj + layout->ob_size, n);
+		return pymem__u64(&owners->reading->mem, holder->obj + layout->ob_size, n);
 	}
-	err = pymem__read(&owners->r->m, holder->obj + layout->ob_size, head, sizeof(head));
+	err = pymem__read(&owners->reading->mem, holder->obj + layout->ob_size, head, sizeof(head));
 	*n = head[0];
 	*at = head[1];
 	return err;
@@ -403,12 +409,12 @@ static int search_list(struct census_owners *owners, struct child *child)
 	int err;
 
 	strcpy(child->word, "[*]");
-	pymem__begin_unchecked(&owners->r->m);
+	pymem__begin_unchecked(&owners->reading->mem);
 	err = find_items(owners, child->holder, &at, &n);
 	few = !err && n <= FEW_ITEMS;
 	if (few && n)
-		err = pymem__read(&owners->r->m, at, values, n * sizeof(*values));
-	pymem__end_unchecked(&owners->r->m);
+		err = pymem__read(&owners->reading->mem, at, values, n * sizeof(*values));
+	pymem__end_unchecked(&owners->reading->mem);
 	for (uint64_t i = 0; few && !err && i < n; i++)
 		err = census_owners__add_found(owners, child, values[i]);
 	if (few || census_owners__fatal(err))
@@ -422,7 +428,8 @@ static int search_list(struct census_owners *owners, struct child *child)
 static int search_deque(struct census_owners *owners, struct child *child)
 {
 	uint64_t head[5], block[DEQUE_BLOCK + 2], i = 0, end;
-	int err = pymem__read(&owners->r->m, child->holder->obj + owners->r->m.l->ob_size, head,
+	int err = pymem__read(&owners->reading->mem,
+			      child->holder->obj + owners->reading->mem.layout->ob_size, head,
 			      sizeof(head));
 
 	strcpy(child->word, "[*]");
@@ -432,7 +439,7 @@ static int search_deque(struct census_owners *owners, struct child *child)
 	for (uint64_t at = head[1], index = head[3];
 	     !err && i < end && at && !census_owners__over_limit(owners);
 	     at = block[DEQUE_BLOCK + 1], index = 0) {
-		err = pymem__read(&owners->r->m, at, block, sizeof(block));
+		err = pymem__read(&owners->reading->mem, at, block, sizeof(block));
 		for (; !err && i < end && index < DEQUE_BLOCK; index++, i++)
 			err = i < child->holder->examined
 				      ? 0
@@ -452,8 +459,8 @@ static bool has_parameters(struct census_owners *owners, const struct node *hold
 		return false;
 	if (key != owners->first_key) {
 		owners->first_key = key;
-		owners->is_parameter = !pydict__type_of(&owners->r->m, key, &type) &&
-				       type == owners->r->c->parameter;
+		owners->is_parameter = !pydict__type_of(&owners->reading->mem, key, &type) &&
+				       type == owners->reading->census->parameter;
 	}
 	return owners->is_parameter;
 }
@@ -498,8 +505,8 @@ static int add_items(struct census_owners *owners, const struct node *holder, co
 /* Reads the entries of a dict (type 0), or the attributes of an object of this type. */
 static int read_entries(struct census_owners *owners, uint64_t obj, uint64_t type)
 {
-	return type ? pydict__attrs(&owners->r->m, obj, type, &owners->it)
-		    : pydict__items(&owners->r->m, obj, &owners->it);
+	return type ? pydict__attrs(&owners->reading->mem, obj, type, &owners->it)
+		    : pydict__items(&owners->reading->mem, obj, &owners->it);
 }
 
 /*
@@ -511,9 +518,9 @@ static int read_entries_cached(struct census_owners *owners, uint64_t obj, uint6
 {
 	int err;
 
-	pymem__begin_unchecked(&owners->r->m);
+	pymem__begin_unchecked(&owners->reading->mem);
 	err = read_entries(owners, obj, type);
-	pymem__end_unchecked(&owners->r->m);
+	pymem__end_unchecked(&owners->reading->mem);
 	if (census_owners__fatal(err) || (!err && owners->it.n <= FEW_ITEMS))
 		return err;
 	return read_entries(owners, obj, type);
@@ -545,8 +552,9 @@ static int find_dicts(struct census_owners *owners, const struct node *holder, u
 	int err = -ENOENT;
 
 	for (unsigned n = 3; err && n < 5; n++)
-		err = pymem__u64(&owners->r->m, census_owners__field(owners, holder, n), ret)
-			      ?: pydict__check_kind(&owners->r->m, *ret, PYTYPE_DICT);
+		err = pymem__u64(&owners->reading->mem, census_owners__field(owners, holder, n),
+				 ret)
+			      ?: pydict__check_kind(&owners->reading->mem, *ret, PYTYPE_DICT);
 	return err;
 }
 
@@ -556,7 +564,7 @@ static int search_thread_local(struct census_owners *owners, const struct node *
 	uint64_t dicts, attrs[THREADS_MAX];
 	size_t n = 0;
 	int err = find_dicts(owners, holder, &dicts)
-			  ?: pydict__items(&owners->r->m, dicts, &owners->it);
+			  ?: pydict__items(&owners->reading->mem, dicts, &owners->it);
 
 	if (err)
 		return err;
@@ -564,7 +572,7 @@ static int search_thread_local(struct census_owners *owners, const struct node *
 		attrs[n] = owners->it.v[n].value;
 	for (size_t i = 0;
 	     i < n && !census_owners__fatal(err) && !census_owners__over_limit(owners); i++)
-		err = pydict__items(&owners->r->m, attrs[i], &owners->it)
+		err = pydict__items(&owners->reading->mem, attrs[i], &owners->it)
 			      ?: add_items(owners, holder, ".", "", true);
 	return err;
 }
@@ -573,7 +581,7 @@ static int search_thread_local(struct census_owners *owners, const struct node *
 static int add_pointee(struct census_owners *owners, struct child *child, uint64_t slot)
 {
 	uint64_t obj;
-	int err = pymem__u64(&owners->r->m, slot, &obj);
+	int err = pymem__u64(&owners->reading->mem, slot, &obj);
 
 	return err || !obj ? err : census_owners__add_found(owners, child, obj);
 }
@@ -587,9 +595,9 @@ struct function_fields {
 static int read_function(struct census_owners *owners, const struct node *holder,
 			 struct function_fields *fields)
 {
-	bool old = owners->r->m.l->minor < 10;
+	bool old = owners->reading->mem.layout->minor < 10;
 	uint64_t words[8]; /* the 8 words after the function's PyObject_HEAD */
-	int err = pymem__read(&owners->r->m, census_owners__field(owners, holder, 0), words,
+	int err = pymem__read(&owners->reading->mem, census_owners__field(owners, holder, 0), words,
 			      sizeof(words));
 
 	fields->defaults = old ? words[2] : words[5];
@@ -601,19 +609,19 @@ static int read_function(struct census_owners *owners, const struct node *holder
 /* Examines a function's closure: one cell for each variable, by name. */
 static int search_closure(struct census_owners *owners, const struct node *holder, uint64_t closure)
 {
-	const struct pylayout *layout = owners->r->m.l;
+	const struct pylayout *layout = owners->reading->mem.layout;
 	uint64_t code, n;
 	char name[64];
 	int err;
 
-	if (!closure || pydict__check_kind(&owners->r->m, closure, PYTYPE_TUPLE))
+	if (!closure || pydict__check_kind(&owners->reading->mem, closure, PYTYPE_TUPLE))
 		return 0;
-	err = pymem__u64(&owners->r->m, closure + layout->ob_size, &n)
-		      ?: pymem__u64(&owners->r->m, holder->obj + layout->func_code, &code);
+	err = pymem__u64(&owners->reading->mem, closure + layout->ob_size, &n)
+		      ?: pymem__u64(&owners->reading->mem, holder->obj + layout->func_code, &code);
 	for (uint64_t i = 0; !err && i < n && i < CELLS_MAX; i++) {
 		struct child child = { .holder = holder };
 
-		if (pylocals__free_name(&owners->r->m, code, i, name, sizeof(name)))
+		if (pylocals__free_name(&owners->reading->mem, code, i, name, sizeof(name)))
 			strcpy(name, "?");
 		snprintf(child.word, sizeof(child.word), "'s cell %s", name);
 		err = add_pointee(owners, &child, closure + layout->tuple_item + 8 * i);
@@ -639,9 +647,9 @@ static int search_function(struct census_owners *owners, const struct node *hold
 	struct function_fields fields;
 	int err;
 
-	pymem__begin_unchecked(&owners->r->m); /* functions are many, and rarely change */
+	pymem__begin_unchecked(&owners->reading->mem); /* functions are many, and rarely change */
 	err = read_function(owners, holder, &fields);
-	pymem__end_unchecked(&owners->r->m);
+	pymem__end_unchecked(&owners->reading->mem);
 	if (err)
 		return err;
 	err = search_closure(owners, holder, fields.closure)
@@ -654,8 +662,8 @@ static int search_function(struct census_owners *owners, const struct node *hold
 static int search_set(struct census_owners *owners, struct child *child)
 {
 	uint64_t head[4], values[2 * CHUNK], n, end;
-	int err = pymem__read(&owners->r->m, census_owners__field(owners, child->holder, 0), head,
-			      sizeof(head));
+	int err = pymem__read(&owners->reading->mem, census_owners__field(owners, child->holder, 0),
+			      head, sizeof(head));
 
 	strcpy(child->word, "[*]");
 	n = head[2] + 1;
@@ -670,7 +678,7 @@ static int search_set(struct census_owners *owners, struct child *child)
 	     !err && i < end && !census_owners__over_limit(owners); i += CHUNK) {
 		uint64_t chunk = end - i < CHUNK ? end - i : CHUNK;
 
-		err = pymem__read(&owners->r->m, head[3] + i * 16, values, chunk * 16);
+		err = pymem__read(&owners->reading->mem, head[3] + i * 16, values, chunk * 16);
 		for (uint64_t j = 0; !err && j < chunk; j++)
 			err = values[2 * j] ? census_owners__add_found(owners, child, values[2 * j])
 					    : 0;
@@ -686,8 +694,9 @@ static int search_cache(struct census_owners *owners, const struct node *holder)
 	int err = -ENOENT;
 
 	for (unsigned n = 6; err && n < 10; n++)
-		err = pymem__u64(&owners->r->m, census_owners__field(owners, holder, n), &dict)
-			      ?: pydict__check_kind(&owners->r->m, dict, PYTYPE_DICT);
+		err = pymem__u64(&owners->reading->mem, census_owners__field(owners, holder, n),
+				 &dict)
+			      ?: pydict__check_kind(&owners->reading->mem, dict, PYTYPE_DICT);
 	err = err ?: read_entries_cached(owners, dict, 0);
 	for (size_t i = 0;
 	     !err && i < owners->it.n && !(i % CHUNK == 0 && census_owners__over_limit(owners));
@@ -705,7 +714,7 @@ static int search_cache(struct census_owners *owners, const struct node *holder)
 static int search_partial(struct census_owners *owners, const struct node *holder)
 {
 	uint64_t words[3]; /* fn, args, kw: partialobject of CPython's functools */
-	int err = pymem__read(&owners->r->m, census_owners__field(owners, holder, 0), words,
+	int err = pymem__read(&owners->reading->mem, census_owners__field(owners, holder, 0), words,
 			      sizeof(words));
 
 	if (err)
@@ -720,12 +729,13 @@ static int search_partial(struct census_owners *owners, const struct node *holde
 static int search_class(struct census_owners *owners, const struct node *holder)
 {
 	uint64_t flags, dict;
-	int err = pymem__constant_u64(&owners->r->m, holder->obj + owners->r->m.l->tp_flags,
-				      &flags);
+	int err = pymem__constant_u64(&owners->reading->mem,
+				      holder->obj + owners->reading->mem.layout->tp_flags, &flags);
 
 	if (err || !(flags & TYPE_HEAP))
 		return err;
-	err = pymem__constant_u64(&owners->r->m, holder->obj + owners->r->m.l->tp_dict, &dict)
+	err = pymem__constant_u64(&owners->reading->mem,
+				  holder->obj + owners->reading->mem.layout->tp_dict, &dict)
 		      ?: read_entries_cached(owners, dict, 0);
 	return err ?: add_items(owners, holder, ".", "", true);
 }
@@ -735,8 +745,8 @@ static int search_class(struct census_owners *owners, const struct node *holder)
 static int search_simple_queue(struct census_owners *owners, struct child *child)
 {
 	uint64_t words[6];
-	int err = pymem__read(&owners->r->m, census_owners__field(owners, child->holder, 0), words,
-			      sizeof(words));
+	int err = pymem__read(&owners->reading->mem, census_owners__field(owners, child->holder, 0),
+			      words, sizeof(words));
 
 	if (err)
 		return err;
@@ -749,7 +759,8 @@ static int search_simple_queue(struct census_owners *owners, struct child *child
 static int search_tee(struct census_owners *owners, struct child *child)
 {
 	uint64_t n;
-	int err = pymem__u64(&owners->r->m, census_owners__field(owners, child->holder, 1), &n);
+	int err = pymem__u64(&owners->reading->mem, census_owners__field(owners, child->holder, 1),
+			     &n);
 
 	if (err)
 		return err;
@@ -769,15 +780,15 @@ static int search_tee(struct census_owners *owners, struct child *child)
 static int search_ndarray(struct census_owners *owners, struct child *child)
 {
 	uint64_t words[7], dims[DIMS_MAX], n = 1, nd;
-	int err = pymem__read(&owners->r->m, census_owners__field(owners, child->holder, 0), words,
-			      sizeof(words));
+	int err = pymem__read(&owners->reading->mem, census_owners__field(owners, child->holder, 0),
+			      words, sizeof(words));
 
 	if (err)
 		return err;
 	nd = (uint32_t)words[1];
 	if (nd > DIMS_MAX || !(words[6] & ARRAY_CONTIGUOUS))
 		return -EBADMSG;
-	err = nd ? pymem__read(&owners->r->m, words[2], dims, nd * sizeof(*dims)) : 0;
+	err = nd ? pymem__read(&owners->reading->mem, words[2], dims, nd * sizeof(*dims)) : 0;
 	if (err)
 		return err;
 	for (uint64_t i = 0; i < nd; i++)
@@ -798,7 +809,7 @@ static int search_slots(struct census_owners *owners, const struct node *holder,
 		const struct owner_slot *slot = &owners->slots[type->slots + i];
 		struct child child = { .holder = holder };
 
-		if (pytype__text(&owners->r->m, slot->name, name, sizeof(name)) < 0)
+		if (pytype__text(&owners->reading->mem, slot->name, name, sizeof(name)) < 0)
 			strcpy(name, "?");
 		snprintf(child.word, sizeof(child.word), ".%s", name);
 		err = add_pointee(owners, &child, holder->obj + slot->offset);
@@ -823,7 +834,8 @@ static int search_by_shape(struct census_owners *owners, const struct node *node
 	case SHAPE_FUNCTION:
 		return search_function(owners, node);
 	case SHAPE_CELL:
-		return add_pointee(owners, &child, node->obj + owners->r->m.l->cell_ref);
+		return add_pointee(owners, &child,
+				   node->obj + owners->reading->mem.layout->cell_ref);
 	case SHAPE_THREAD_LOCAL:
 		return search_thread_local(owners, node);
 	case SHAPE_CONTEXT_VAR: /* name, default value; values are in contexts */
@@ -849,7 +861,9 @@ static int search_by_shape(struct census_owners *owners, const struct node *node
 	case SHAPE_TRACEBACK:
 		return search_traceback(owners, node);
 	case SHAPE_QUEUE:
-		return owners->r->m.l->minor < 13 ? 0 : search_simple_queue(owners, &child);
+		return owners->reading->mem.layout->minor < 13
+			       ? 0
+			       : search_simple_queue(owners, &child);
 	case SHAPE_TEE:
 		return search_tee(owners, &child);
 	case SHAPE_OBJECTS:
@@ -907,8 +921,8 @@ int census_owners__read_dict(struct census_owners *owners, uint64_t dict)
 {
 	int err;
 
-	pymem__begin_unchecked(&owners->r->m);
+	pymem__begin_unchecked(&owners->reading->mem);
 	err = read_entries(owners, dict, 0);
-	pymem__end_unchecked(&owners->r->m);
+	pymem__end_unchecked(&owners->reading->mem);
 	return census_owners__fatal(err) || !err ? err : read_entries(owners, dict, 0);
 }

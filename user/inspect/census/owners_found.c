@@ -100,8 +100,9 @@ static int add_fresh(struct census_owners *owners, struct child *child, uint64_t
 {
 	struct pytensor tensor = { .obj = obj };
 	uint32_t path;
-	int err = owners->nfresh < FRESH_MAX ? pytensors__read(owners->r->c->tensors, &tensor, 1)
-					     : 0;
+	int err = owners->nfresh < FRESH_MAX
+			  ? pytensors__read(owners->reading->census->tensors, &tensor, 1)
+			  : 0;
 
 	if (err || tensor.state != PYTENSOR_OK || !tensor.grad_fn)
 		return err;
@@ -172,16 +173,16 @@ static int find_memory(struct census_owners *owners, uint64_t obj, enum shape sh
 		       struct owned_memory *ret)
 {
 	uint64_t words[8], dims, strides;
-	int err = shape == SHAPE_STR
-			  ? 0
-			  : memcache__read(owners->r->c->cache, obj, words, sizeof(words));
+	int err = shape == SHAPE_STR ? 0
+				     : memcache__read(owners->reading->census->cache, obj, words,
+						      sizeof(words));
 
 	if (err)
 		return err;
 	switch (shape) {
 	case SHAPE_STR:
 		ret->addr = obj;
-		return pystr__size(&owners->r->m, obj, &ret->size);
+		return pystr__size(&owners->reading->mem, obj, &ret->size);
 	case SHAPE_BYTES: /* ob_size, and a hash before the bytes */
 		ret->addr = obj;
 		ret->size = words[2] + BYTES_OVERHEAD;
@@ -197,8 +198,9 @@ static int find_memory(struct census_owners *owners, uint64_t obj, enum shape sh
 	case SHAPE_ARRAY: /* data, nd, dimensions, strides, base; in C order */
 		ret->addr = words[2];
 		/* an array with a base does not own its memory */
-		if (words[6] || !(uint32_t)words[3] || pymem__u64(&owners->r->m, words[4], &dims) ||
-		    pymem__u64(&owners->r->m, words[5], &strides))
+		if (words[6] || !(uint32_t)words[3] ||
+		    pymem__u64(&owners->reading->mem, words[4], &dims) ||
+		    pymem__u64(&owners->reading->mem, words[5], &strides))
 			return -ENOENT;
 		return __builtin_mul_overflow(dims, strides, &ret->size) ? -EBADMSG : 0;
 	default:
@@ -245,7 +247,8 @@ int census_owners__add_found(struct census_owners *owners, struct child *child, 
 		return err;
 	if (shape >= SHAPE_MEMORY)
 		return add_memory(owners, child, obj, shape);
-	if (map64__get(owners->r->model_at, obj, &unused)) /* models get paths, as tensors do */
+	if (map64__get(owners->reading->model_at, obj,
+		       &unused)) /* models get paths, as tensors do */
 		err = add_tensor(owners, child, obj);
 	if (err)
 		return err;

@@ -210,7 +210,7 @@ int census__name_owners(struct reading *reading, struct census_list *list,
 	err = census__reach_models(reading, before);
 	if (!err && after.nfresh)
 		err = keep_replaced(reading, before, &after);
-	if (reading->o->memory)
+	if (reading->opts->memory)
 		err = err ?: take_memory(reading, before, &after);
 out:
 	census_owners__fini(&after);

@@ -82,7 +82,7 @@ static bool is_empty_class(struct reading *reading, uint64_t type)
 {
 	char name[64];
 
-	if (pytype__name(&reading->m, type, name, sizeof(name)) < 0)
+	if (pytype__name(&reading->mem, type, name, sizeof(name)) < 0)
 		return true;
 	for (size_t i = 0; i < sizeof(empty_classes) / sizeof(*empty_classes); i++)
 		if (!strcmp(name, empty_classes[i]))
@@ -95,12 +95,13 @@ static bool shape_by_name(struct reading *reading, uint64_t base, enum shape *re
 {
 	char name[64];
 
-	if (pytype__name(&reading->m, base, name, sizeof(name)) < 0)
+	if (pytype__name(&reading->mem, base, name, sizeof(name)) < 0)
 		return false;
 	for (size_t i = 0; i < sizeof(by_name) / sizeof(*by_name); i++)
 		if (!strcmp(name, by_name[i].name)) {
 			*ret = by_name[i].shape;
-			if ((*ret == SHAPE_BYTEARRAY || *ret == SHAPE_MMAP) && !reading->o->memory)
+			if ((*ret == SHAPE_BYTEARRAY || *ret == SHAPE_MMAP) &&
+			    !reading->opts->memory)
 				*ret = SHAPE_NONE;
 			return true;
 		}
@@ -110,14 +111,14 @@ static bool shape_by_name(struct reading *reading, uint64_t base, enum shape *re
 /* Adds the slots that a class in Python declares. */
 static int add_slots(struct census_owners *owners, uint64_t type, struct owner_type *to)
 {
-	const struct pylayout *layout = owners->r->m.l;
+	const struct pylayout *layout = owners->reading->mem.layout;
 	struct member member;
 	uint64_t at;
 
-	if (pymem__constant_u64(&owners->r->m, type + layout->tp_members, &at) || !at)
+	if (pymem__constant_u64(&owners->reading->mem, type + layout->tp_members, &at) || !at)
 		return 0;
 	for (int i = 0; i < MEMBERS_MAX && to->nslots < SLOTS_MAX; i++, at += sizeof(member)) {
-		int err = pymem__read_constant(&owners->r->m, at, &member, sizeof(member));
+		int err = pymem__read_constant(&owners->reading->mem, at, &member, sizeof(member));
 
 		if (err || !member.name)
 			return 0;
@@ -141,13 +142,13 @@ static int find_base(struct census_owners *owners, uint64_t type, struct owner_t
 		     uint64_t *base)
 {
 	uint64_t mro[PYTYPE_MRO_MAX], dealloc;
-	int n = pytype__mro(&owners->r->m, type, mro, PYTYPE_MRO_MAX), err = 0;
+	int n = pytype__mro(&owners->reading->mem, type, mro, PYTYPE_MRO_MAX), err = 0;
 
 	*base = n > 0 ? 0 : type; /* CPython 3.9 and before do not prepare all of its own types */
 	t->slots = owners->nslots;
 	for (int i = 0; !err && i < n; i++) {
-		if (pymem__constant_u64(&owners->r->m, mro[i] + owners->r->m.l->tp_dealloc,
-					&dealloc))
+		if (pymem__constant_u64(&owners->reading->mem,
+					mro[i] + owners->reading->mem.layout->tp_dealloc, &dealloc))
 			return 0;
 		if (dealloc != owners->python_dealloc) {
 			*base = mro[i];
@@ -161,13 +162,13 @@ static int find_base(struct census_owners *owners, uint64_t type, struct owner_t
 /* Sets the number of the base's words that are searched, and whether items follow them. */
 static void find_words(struct census_owners *owners, uint64_t base, struct owner_type *type)
 {
-	const struct pylayout *layout = owners->r->m.l;
+	const struct pylayout *layout = owners->reading->mem.layout;
 	uint64_t flags, size, item;
 
-	if (pymem__constant_u64(&owners->r->m, base + layout->tp_flags, &flags) ||
+	if (pymem__constant_u64(&owners->reading->mem, base + layout->tp_flags, &flags) ||
 	    !(flags & TYPE_TRACKED) ||
-	    pymem__constant_u64(&owners->r->m, base + layout->tp_basicsize, &size) ||
-	    pymem__constant_u64(&owners->r->m, base + layout->tp_basicsize + 8, &item) ||
+	    pymem__constant_u64(&owners->reading->mem, base + layout->tp_basicsize, &size) ||
+	    pymem__constant_u64(&owners->reading->mem, base + layout->tp_basicsize + 8, &item) ||
 	    size <= HEAD)
 		return;
 	size = (size - HEAD) / 8;
@@ -183,14 +184,16 @@ static int examine_type(struct census_owners *owners, uint64_t type, uint64_t fl
 	uint64_t dictoffset, base;
 	int err;
 
-	if (is_empty_class(owners->r, type))
+	if (is_empty_class(owners->reading, type))
 		return 0;
 	err = find_base(owners, type, to, &base);
 	if (err || !base)
 		return err;
-	if (pymem__constant_u64(&owners->r->m, type + owners->r->m.l->tp_dictoffset, &dictoffset))
+	if (pymem__constant_u64(&owners->reading->mem,
+				type + owners->reading->mem.layout->tp_dictoffset, &dictoffset))
 		return 0;
-	to->attrs = dictoffset || (owners->r->m.l->minor >= 11 && flags & TYPE_MANAGED_DICT);
+	to->attrs = dictoffset ||
+		    (owners->reading->mem.layout->minor >= 11 && flags & TYPE_MANAGED_DICT);
 	to->dict = (int64_t)dictoffset > 0 && dictoffset < 1u << 20 ? (uint32_t)dictoffset : 0;
 	if (flags & PYTYPE_LIST)
 		shape = SHAPE_LIST;
@@ -198,10 +201,10 @@ static int examine_type(struct census_owners *owners, uint64_t type, uint64_t fl
 		shape = SHAPE_TUPLE;
 	else if (flags & PYTYPE_DICT)
 		shape = SHAPE_DICT;
-	else if (!shape_by_name(owners->r, base, &shape))
+	else if (!shape_by_name(owners->reading, base, &shape))
 		shape = SHAPE_INSTANCE;
 	if (shape == SHAPE_INSTANCE || shape == SHAPE_GENERATOR ||
-	    (shape == SHAPE_QUEUE && owners->r->m.l->minor < 13))
+	    (shape == SHAPE_QUEUE && owners->reading->mem.layout->minor < 13))
 		find_words(owners, base, to);
 	if (shape == SHAPE_INSTANCE && !to->words && !to->items && !to->attrs && !to->nslots)
 		shape = SHAPE_NONE;
@@ -215,18 +218,19 @@ static int shape_of_type(struct census_owners *owners, uint64_t type, struct own
 {
 	enum type_kind kind;
 	uint64_t flags;
-	int err = reading__type_kind(owners->r, type, &kind);
+	int err = reading__type_kind(owners->reading, type, &kind);
 
 	if (err)
 		return err;
-	if (pymem__constant_u64(&owners->r->m, type + owners->r->m.l->tp_flags, &flags))
+	if (pymem__constant_u64(&owners->reading->mem, type + owners->reading->mem.layout->tp_flags,
+				&flags))
 		flags = TYPE_ATOMS;
 	if (type_kind__is_tensor(kind)) {
 		err = examine_type(owners, type, flags, t);
 		t->shape = SHAPE_TENSOR;
 		return err;
 	}
-	if (owners->r->o->memory && flags & (PYTYPE_BYTES | PYTYPE_STR))
+	if (owners->reading->opts->memory && flags & (PYTYPE_BYTES | PYTYPE_STR))
 		t->shape = flags & PYTYPE_BYTES ? SHAPE_BYTES : SHAPE_STR;
 	else if (flags & PYTYPE_TYPE)
 		t->shape = SHAPE_CLASS;
@@ -259,8 +263,10 @@ static bool holds_objects(struct census_owners *owners, uint64_t obj)
 {
 	uint64_t descr, kind;
 
-	return !memcache__read(owners->r->c->cache, obj + HEAD + 40, &descr, sizeof(descr)) &&
-	       !memcache__read(owners->r->c->cache, descr + HEAD + 8, &kind, sizeof(kind)) &&
+	return !memcache__read(owners->reading->census->cache, obj + HEAD + 40, &descr,
+			       sizeof(descr)) &&
+	       !memcache__read(owners->reading->census->cache, descr + HEAD + 8, &kind,
+			       sizeof(kind)) &&
 	       (kind & 0xff) == 'O';
 }
 
@@ -274,8 +280,8 @@ int census_owners__shape_of(struct census_owners *owners, uint64_t obj, uint64_t
 	*ret = SHAPE_NONE;
 	if (!obj || obj % 8)
 		return 0;
-	if (memcache__read(owners->r->c->cache, obj + owners->r->m.l->ob_type, type,
-			   sizeof(*type)) ||
+	if (memcache__read(owners->reading->census->cache,
+			   obj + owners->reading->mem.layout->ob_type, type, sizeof(*type)) ||
 	    !*type || *type % 8)
 		return 0;
 	if (!map64__get(owners->types, *type, &known)) {
@@ -286,7 +292,7 @@ int census_owners__shape_of(struct census_owners *owners, uint64_t obj, uint64_t
 	*ret = known & 0xff;
 	if (*ret == SHAPE_ARRAY && holds_objects(owners, obj))
 		*ret = SHAPE_OBJECTS;
-	else if (*ret == SHAPE_ARRAY && !owners->r->o->memory)
+	else if (*ret == SHAPE_ARRAY && !owners->reading->opts->memory)
 		*ret = SHAPE_NONE;
 	return 0;
 }

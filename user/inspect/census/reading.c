@@ -16,12 +16,13 @@
 
 int reading__check_time(const struct reading *reading)
 {
-	uint64_t limit = reading->o->limit_ns;
+	uint64_t limit = reading->opts->limit_ns;
 
 	if (clock__monotonic() - reading->began > READING_WAITS * limit ||
 	    clock__read(CLOCK_THREAD_CPUTIME_ID) - reading->cpu_began > limit)
 		return -ETIME;
-	return reading->o->cancelled && reading->o->cancelled(reading->o->ctx) ? -ECANCELED : 0;
+	return reading->opts->cancelled && reading->opts->cancelled(reading->opts->ctx) ? -ECANCELED
+											: 0;
 }
 
 /* ---- types ---- */
@@ -30,8 +31,8 @@ int reading__check_time(const struct reading *reading)
  * call costs the same for a word as for a block. */
 static int cached_mro(struct reading *reading, uint64_t type, uint64_t *ret)
 {
-	const struct pylayout *layout = reading->m.l;
-	struct memcache *cache = reading->c->cache;
+	const struct pylayout *layout = reading->mem.layout;
+	struct memcache *cache = reading->census->cache;
 	uint64_t meta, flags, mro, n;
 	int err;
 
@@ -58,21 +59,21 @@ static int examine_type(struct reading *reading, uint64_t type, enum type_kind *
 
 	/* The cached memory may be older than the type: it is from any moment of this reading. */
 	if (n < 0 || mro[0] != type)
-		n = pytype__mro(&reading->m, type, mro, PYTYPE_MRO_MAX);
+		n = pytype__mro(&reading->mem, type, mro, PYTYPE_MRO_MAX);
 	*ret = TYPE_OTHER;
 	if (n < 0)
 		return n == -ESRCH || n == -EPERM || n == -ENOMEM ? n : 0;
 	for (int i = 0; i < n; i++) {
-		if (mro[i] == reading->c->tensor_base)
-			*ret = type == reading->c->tensor || type == reading->c->parameter
+		if (mro[i] == reading->census->tensor_base)
+			*ret = type == reading->census->tensor || type == reading->census->parameter
 				       ? TYPE_TENSOR
 				       : TYPE_WRAPPER;
-		else if (mro[i] == reading->c->module)
+		else if (mro[i] == reading->census->module)
 			*ret = TYPE_MODULE;
-		else if (mro[i] == reading->c->optimizer)
+		else if (mro[i] == reading->census->optimizer)
 			*ret = TYPE_OPTIMIZER;
 		for (size_t k = 0; k < CENSUS_CACHE_TYPES && *ret == TYPE_OTHER; k++) {
-			if (reading->c->caches[k] && mro[i] == reading->c->caches[k])
+			if (reading->census->caches[k] && mro[i] == reading->census->caches[k])
 				*ret = TYPE_CACHE;
 		}
 	}
@@ -104,7 +105,7 @@ int reading__kind_of(struct reading *reading, uint64_t obj, enum type_kind *ret)
 		*ret = known;
 		return 0;
 	}
-	err = pydict__type_of(&reading->m, obj, &type);
+	err = pydict__type_of(&reading->mem, obj, &type);
 	if (err)
 		return err == -ESRCH || err == -EPERM || err == -ENOMEM ? err : 0;
 	return reading__type_kind(reading, type, ret);
@@ -135,7 +136,7 @@ int reading__add_text(struct reading *reading, const char *s, uint32_t *ret)
 int reading__key(struct reading *reading, uint64_t key, char *buf, size_t size)
 {
 	bool cut = false;
-	int n = pystr__read(&reading->m, key, buf, size - sizeof(".."), &cut);
+	int n = pystr__read(&reading->mem, key, buf, size - sizeof(".."), &cut);
 
 	if (n < 0)
 		return n;
@@ -149,12 +150,12 @@ int reading__key(struct reading *reading, uint64_t key, char *buf, size_t size)
 int reading__init(struct reading *reading, struct census *census, const struct census_opts *opts)
 {
 	memset(reading, 0, sizeof(*reading));
-	reading->c = census;
-	reading->o = opts;
+	reading->census = census;
+	reading->opts = opts;
 	reading->clock = opts->clock ? opts->clock : clock__monotonic;
 	reading->began = clock__monotonic();
 	reading->cpu_began = clock__read(CLOCK_THREAD_CPUTIME_ID);
-	pymem__init(&reading->m, census->py, true);
+	pymem__init(&reading->mem, census->py, true);
 	reading->types = map64__new();
 	reading->seen = map64__new();
 	reading->by_obj = map64__new();
@@ -186,7 +187,7 @@ void reading__forget_objects(struct reading *reading)
 
 void reading__fini(struct reading *reading)
 {
-	pymem__fini(&reading->m);
+	pymem__fini(&reading->mem);
 	reading__forget_objects(reading);
 	map64__free(reading->model_at);
 	map64__free(reading->module_roots);

@@ -36,16 +36,17 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
 	struct reading *reading = ctx;
 	uint64_t mro[PYTYPE_MRO_MAX], type;
 	int err;
-	int n = pydict__type_of(&reading->m, obj, &type)
-			?: pytype__mro(&reading->m, type, mro, PYTYPE_MRO_MAX);
+	int n = pydict__type_of(&reading->mem, obj, &type)
+			?: pytype__mro(&reading->mem, type, mro, PYTYPE_MRO_MAX);
 
 	if (n == -ESRCH || n == -EPERM || n == -ENOMEM)
 		return n;
 	for (int i = 0; i < n; i++) {
-		if (mro[i] != reading->c->function)
+		if (mro[i] != reading->census->function)
 			continue;
-		err = pytype__name(&reading->m, type, name, room)
-			      ?: pymem__constant_u64(&reading->m, type + reading->m.l->tp_basicsize,
+		err = pytype__name(&reading->mem, type, name, room)
+			      ?: pymem__constant_u64(&reading->mem,
+						     type + reading->mem.layout->tp_basicsize,
 						     size);
 		return err && reading__is_local(err) ? -ENOENT : err;
 	}
@@ -95,12 +96,12 @@ static int add_gradients(struct reading *reading, const struct census_list *list
 		if (list->labels[i].kind == CENSUS_PARAMETER && list->labels[i].name &&
 		    list->v[i].obj && list->v[i].grad)
 			add_keeper(keepers, list->v[i].obj, list->labels[i].name);
-	err = pytensors__read(reading->c->tensors, keepers->v + from, keepers->n - from);
+	err = pytensors__read(reading->census->tensors, keepers->v + from, keepers->n - from);
 	if (err)
 		return err;
 	for (size_t i = from; i < keepers->n; i++)
 		keepers->v[i] = (struct pytensor){ .impl = keepers->v[i].grad };
-	err = pytensors__read(reading->c->tensors, keepers->v + from, keepers->n - from);
+	err = pytensors__read(reading->census->tensors, keepers->v + from, keepers->n - from);
 	for (size_t i = from; !err && i < keepers->n; i++) {
 		if (!keepers->v[i].impl || keepers->v[i].state != PYTENSOR_OK ||
 		    !keepers->v[i].grad_fn)
@@ -139,7 +140,8 @@ static int find_keepers(struct reading *reading, const struct census_list *list,
 		if (list->v[i].obj && list->v[i].state == PYTENSOR_OK && list->v[i].grad_fn &&
 		    is_lasting(reading->text + list->labels[i].name))
 			add_keeper(k, list->v[i].obj, list->labels[i].name);
-	err = pytensors__read(reading->c->tensors, k->v, k->n) ?: add_gradients(reading, list, k);
+	err = pytensors__read(reading->census->tensors, k->v, k->n)
+		      ?: add_gradients(reading, list, k);
 	if (err)
 		return err;
 	for (size_t i = 0; i < k->n; i++)
@@ -157,7 +159,7 @@ static int find_keepers(struct reading *reading, const struct census_list *list,
 static int find_graph(struct reading *reading, const struct census_list *list,
 		      const struct keepers *keepers, struct pygraph *graph)
 {
-	struct pygraph_opts opts = { .object = reading->c->function ? on_object : NULL,
+	struct pygraph_opts opts = { .object = reading->census->function ? on_object : NULL,
 				     .go_on = check_time,
 				     .ctx = reading };
 	uint64_t *roots = calloc(list->n + keepers->n + 1, sizeof(*roots));
@@ -172,8 +174,8 @@ static int find_graph(struct reading *reading, const struct census_list *list,
 			roots[n++] = list->v[i].grad_fn;
 	for (size_t i = 0; i < keepers->n; i++)
 		roots[n++] = keepers->grad_fn[i];
-	pymem__forget(&reading->m);
-	err = pygraph__read(reading->c->tensors, roots, n, &opts, graph);
+	pymem__forget(&reading->mem);
+	err = pygraph__read(reading->census->tensors, roots, n, &opts, graph);
 	free(roots);
 	return err;
 }
@@ -221,7 +223,7 @@ static int label_saved(struct reading *reading, const struct pygraph *graph, con
 
 	if (!holds)
 		return -ENOMEM;
-	err = pygraph__check(reading->c->proc, graph, holds);
+	err = pygraph__check(reading->census->proc, graph, holds);
 	if (err)
 		goto out;
 	for (size_t i = 0; i < graph->nsaved; i++) {
@@ -230,10 +232,10 @@ static int label_saved(struct reading *reading, const struct pygraph *graph, con
 		known[i] = tensors[i].state == PYTENSOR_OK;
 		made[i] = known[i] && tensors[i].grad_fn;
 	}
-	if (!reading->c->saved_flags)
-		reading->c->saved_flags = pygraph__find_flags(graph, made, known);
+	if (!reading->census->saved_flags)
+		reading->census->saved_flags = pygraph__find_flags(graph, made, known);
 	for (size_t i = 0; i < graph->nsaved; i++) {
-		enum pygraph_use use = pygraph__use(&graph->saved[i], reading->c->saved_flags,
+		enum pygraph_use use = pygraph__use(&graph->saved[i], reading->census->saved_flags,
 						    known[i], made[i]);
 
 		if (!graph->saved[i].leaf) /* also if its flags are not known */
@@ -285,7 +287,7 @@ static int add_saved(struct reading *reading, struct census_list *list, const st
 	}
 	if (err)
 		goto out;
-	err = pytensors__read(reading->c->tensors, list->v + from, graph->nsaved)
+	err = pytensors__read(reading->census->tensors, list->v + from, graph->nsaved)
 		      ?: label_saved(reading, graph, names, list->v + from, list->labels + from);
 out:
 	free(names);
@@ -299,7 +301,7 @@ static int read_saved(struct reading *reading, struct census_list *list)
 	struct pygraph graph = { 0 };
 	int err;
 
-	if (!pytensors__know_grad(reading->c->tensors))
+	if (!pytensors__know_grad(reading->census->tensors))
 		return 0;
 	err = find_keepers(reading, list, &keepers) ?: find_graph(reading, list, &keepers, &graph);
 	if (!err && graph.nsaved)
@@ -336,10 +338,10 @@ static int read_globals(struct reading *reading, struct pyitems *it)
 	uint64_t module, dict;
 	int err;
 
-	err = pyobj__module(reading->c->py, "__main__", &module)
-		      ?: pymem__u64(&reading->m, module + reading->m.l->md_dict, &dict);
+	err = pyobj__module(reading->census->py, "__main__", &module)
+		      ?: pymem__u64(&reading->mem, module + reading->mem.layout->md_dict, &dict);
 	if (!err)
-		err = pydict__items(&reading->m, dict, it);
+		err = pydict__items(&reading->mem, dict, it);
 	if (err)
 		it->n = 0;
 	return reading__is_local(err) ? 0 : err;
@@ -364,8 +366,8 @@ static int find_globals(struct reading *reading, struct variables *ret)
 /* Finds the local and global variables that hold tensors without a name. */
 static int find_variables(struct reading *reading, struct variables *ret)
 {
-	pymem__forget(&reading->m);
-	return pylocals__read(&reading->m, is_nameless_tensor, reading, &ret->v, &ret->n)
+	pymem__forget(&reading->mem);
+	return pylocals__read(&reading->mem, is_nameless_tensor, reading, &ret->v, &ret->n)
 		       ?: find_globals(reading, ret);
 }
 
@@ -379,8 +381,8 @@ static int check_variables(struct reading *reading, const struct variables *vari
 
 	if (!now)
 		goto out;
-	pymem__forget(&reading->m);
-	err = pylocals__check(&reading->m, variables->v, variables->n, holds);
+	pymem__forget(&reading->mem);
+	err = pylocals__check(&reading->mem, variables->v, variables->n, holds);
 	if (!err && variables->nglobals)
 		err = read_globals(reading, &it);
 	for (size_t i = 0; !err && i < it.n; i++)
@@ -421,8 +423,8 @@ static int variable_text(struct reading *reading, const struct variables *variab
 	int err;
 
 	if (i < variables->n)
-		return pylocal__text(&reading->m, &variables->v[i], buf + at, size - at);
-	err = pystr__read(&reading->m, variables->globals[i - variables->n].key, buf + at,
+		return pylocal__text(&reading->mem, &variables->v[i], buf + at, size - at);
+	err = pystr__read(&reading->mem, variables->globals[i - variables->n].key, buf + at,
 			  size - at, NULL);
 	return err < 0 ? err : 0;
 }
@@ -467,7 +469,7 @@ static int name_variables(struct reading *reading, struct census_list *list,
 	err = index_nameless(list, by_obj) ?: check_variables(reading, locals, before);
 	if (err)
 		goto out;
-	err = pytensors__read(reading->c->tensors, now, n)
+	err = pytensors__read(reading->census->tensors, now, n)
 		      ?: check_variables(reading, locals, after);
 	if (!err)
 		err = set_names(reading, list, locals, by_obj, now, before, after);
@@ -494,7 +496,8 @@ int census__calibrate(struct reading *reading, bool all, const char **why)
 	bool unnamed;
 	int err;
 
-	if (pytensors__calibrated(reading->c->tensors) && pytensors__know_grad(reading->c->tensors))
+	if (pytensors__calibrated(reading->census->tensors) &&
+	    pytensors__know_grad(reading->census->tensors))
 		return 0;
 	for (i = 0; i < reading->nnamed && n < SAMPLES; i += 1 + reading->nnamed / SAMPLES)
 		if (!reading->named[i].wrapper)
@@ -505,9 +508,9 @@ int census__calibrate(struct reading *reading, bool all, const char **why)
 	for (i = 0; unnamed && i < reading->tensors.n && n < 2 * SAMPLES;
 	     i += 1 + reading->tensors.n / SAMPLES)
 		objs[n++] = reading->tensors.v[i].obj;
-	err = pytensors__calibrate(reading->c->tensors, objs, n, why);
+	err = pytensors__calibrate(reading->census->tensors, objs, n, why);
 	/* Success if the layout is known, even if gradients are not. */
-	return pytensors__calibrated(reading->c->tensors) ? 0 : err;
+	return pytensors__calibrated(reading->census->tensors) ? 0 : err;
 }
 
 /* Lists the named tensors, then the others unless named_only is set. */
@@ -520,7 +523,7 @@ static int list_tensors(struct reading *reading, struct census_list *list)
 	for (size_t k = 0; !err && k < reading->nnamed; k++)
 		err = add_tensor(list, reading->named[k].obj, 0, &reading->named[k].label,
 				 reading->named[k].wrapper);
-	for (size_t k = 0; !err && !reading->o->named_only && k < reading->tensors.n; k++)
+	for (size_t k = 0; !err && !reading->opts->named_only && k < reading->tensors.n; k++)
 		if (!map64__get(reading->by_obj, reading->tensors.v[k].obj, &i))
 			err = add_tensor(list, reading->tensors.v[k].obj, 0, &unnamed, false);
 	return err;
@@ -558,15 +561,15 @@ static int slot_offset(struct reading *reading, uint64_t type, const char *name,
 {
 	uint64_t mro[PYTYPE_MRO_MAX], descr, member, at, offset;
 	char text[64] = "";
-	int n = pytype__mro(&reading->m, type, mro, PYTYPE_MRO_MAX);
+	int n = pytype__mro(&reading->mem, type, mro, PYTYPE_MRO_MAX);
 
 	for (int i = 0; i < n; i++) {
-		if (pytype__attr(&reading->m, mro[i], name, &descr))
+		if (pytype__attr(&reading->mem, mro[i], name, &descr))
 			continue;
-		if (pymem__u64(&reading->m, descr + DESCR_MEMBER, &member) ||
-		    pymem__u64(&reading->m, member, &at) ||
-		    pymem__read(&reading->m, at, text, strlen(name) + 1) ||
-		    pymem__u64(&reading->m, member + MEMBER_OFFSET, &offset))
+		if (pymem__u64(&reading->mem, descr + DESCR_MEMBER, &member) ||
+		    pymem__u64(&reading->mem, member, &at) ||
+		    pymem__read(&reading->mem, at, text, strlen(name) + 1) ||
+		    pymem__u64(&reading->mem, member + MEMBER_OFFSET, &offset))
 			return -ENOENT;
 		if (memcmp(text, name, strlen(name) + 1) || offset < 16 || offset > 4096)
 			return -ENOENT;
@@ -610,16 +613,16 @@ static int open_wrapper(struct reading *reading, struct census_list *list, size_
 	char key[READING_KEY];
 	int err;
 
-	err = pydict__type_of(&reading->m, obj, &type);
+	err = pydict__type_of(&reading->mem, obj, &type);
 	for (size_t i = 0; !err && i < sizeof(local) / sizeof(local[0]); i++) {
 		if (slot_offset(reading, type, local[i], &offset) ||
-		    pymem__u64(&reading->m, obj + offset, &value))
+		    pymem__u64(&reading->mem, obj + offset, &value))
 			continue;
 		err = reading__kind_of(reading, value, &kind);
 		if (!err && type_kind__is_tensor(kind))
 			err = add_inner(reading, list, outer, value, "", kind);
 	}
-	err = err ?: pydict__attrs(&reading->m, obj, type, &attrs);
+	err = err ?: pydict__attrs(&reading->mem, obj, type, &attrs);
 	for (size_t i = 0; !err && i < attrs.n; i++) {
 		err = reading__kind_of(reading, attrs.v[i].value, &kind);
 		if (err || !type_kind__is_tensor(kind) ||
@@ -679,8 +682,8 @@ static int confirm_grads(struct reading *reading, struct census_list *list)
 						    .impl = owner->obj ? 0 : owner->impl };
 		grads[n_read++] = (struct pytensor){ .impl = list->v[i].impl };
 	}
-	err = pytensors__read(reading->c->tensors, owners, n)
-		      ?: pytensors__read(reading->c->tensors, grads, n);
+	err = pytensors__read(reading->census->tensors, owners, n)
+		      ?: pytensors__read(reading->census->tensors, grads, n);
 	if (err)
 		goto out;
 	n_read = 0;
@@ -713,11 +716,12 @@ static int read_listed(struct reading *reading, struct census_list *list)
 	size_t from = 0, to;
 	int err = 0;
 
-	pymem__forget(&reading->m);
+	pymem__forget(&reading->mem);
 	for (int depth = 0; from < list->n && depth < WRAPPED_DEPTH; depth++) {
 		to = list->n;
 		err = reading__check_time(reading)
-			      ?: pytensors__read(reading->c->tensors, list->v + from, to - from);
+			      ?: pytensors__read(reading->census->tensors, list->v + from,
+						 to - from);
 		if (err)
 			return err;
 		err = add_grads(reading, list, from, to) ?: open_wrappers(reading, list, from, to);
@@ -727,7 +731,7 @@ static int read_listed(struct reading *reading, struct census_list *list)
 	}
 	/* The last level is read but not searched for wrappers. */
 	if (from < list->n)
-		err = pytensors__read(reading->c->tensors, list->v + from, list->n - from);
+		err = pytensors__read(reading->census->tensors, list->v + from, list->n - from);
 	if (err)
 		return err;
 	return confirm_grads(reading, list) ?: census__read_counts(reading, list);
@@ -743,7 +747,7 @@ int census__read_tensors(struct reading *reading, struct census_list *list)
 
 	if (err)
 		return err;
-	if (reading->o->named_only)
+	if (reading->opts->named_only)
 		return read_listed(reading, list) ?: census__front_names(reading, list);
 	err = find_variables(reading, &locals) ?: census__find_owners(reading, &owners);
 	if (err)

@@ -39,7 +39,7 @@
 struct arena {
 	uint64_t bins; /* address of its bins */
 	uint64_t top, system_mem;
-	uint8_t w[16 + TAIL]; /* copy of its memory, from top to max_system_mem */
+	uint8_t words[16 + TAIL]; /* copy of its memory, from top to max_system_mem */
 };
 
 /* A page of the process, as it was once in a walk; addr 0: none. */
@@ -50,7 +50,7 @@ struct page {
 
 /* A walk of free chunks. */
 struct frees {
-	struct host_reading *r;
+	struct host_reading *reading;
 	struct page *pages; /* PAGES of them, by address: chunks of one page are often neighbours */
 	uint64_t bytes, n;  /* bytes and number of the free chunks so far */
 	uint64_t delta;	    /* offset of bins in malloc_state */
@@ -61,7 +61,7 @@ struct frees {
 /* A word of an arena, by its offset from the bins. */
 static uint64_t arena_word(const struct arena *a, int64_t from_bins)
 {
-	return proc__word(a->w + 16 + from_bins);
+	return proc__word(a->words + 16 + from_bins);
 }
 
 /* True if there may be a chunk of malloc at this address. */
@@ -90,7 +90,7 @@ static bool are_bins(const struct host_reading *reading, const uint8_t *words, u
 	return empty >= least;
 }
 
-/* Sets top and system_mem from arena->w, and verifies them and the bins. */
+/* Sets top and system_mem from arena->words, and verifies them and the bins. */
 static bool verify_arena(const struct host_reading *reading, struct arena *arena, unsigned least)
 {
 	uint64_t most = arena_word(arena, SYSTEM_MEM + 8);
@@ -99,7 +99,7 @@ static bool verify_arena(const struct host_reading *reading, struct arena *arena
 	arena->system_mem = arena_word(arena, SYSTEM_MEM);
 	return may_be_chunk(reading, arena->top) && arena->system_mem &&
 	       arena->system_mem <= most && arena->system_mem % HOST_PAGE == 0 &&
-	       are_bins(reading, arena->w + 16, arena->bins, least);
+	       are_bins(reading, arena->words + 16, arena->bins, least);
 }
 
 /* Reads the arena whose bins are at `bins`. -ENOENT: it does not verify. */
@@ -109,7 +109,7 @@ static int read_arena(const struct host_reading *reading, uint64_t bins, unsigne
 	int err;
 
 	ret->bins = bins;
-	err = proc__read(reading->proc, bins - 16, ret->w, sizeof(ret->w));
+	err = proc__read(reading->proc, bins - 16, ret->words, sizeof(ret->words));
 	if (err)
 		return err;
 	return verify_arena(reading, ret, least) ? 0 : -ENOENT;
@@ -136,7 +136,7 @@ static uint64_t find_bins(const struct host_reading *reading, const struct host_
 		if (proc__word(data->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
 			continue;
 		ret->bins = data->addr + at;
-		memcpy(ret->w, data->v + at - 16, sizeof(ret->w));
+		memcpy(ret->words, data->v + at - 16, sizeof(ret->words));
 		if (verify_arena(reading, ret, EMPTY_LEAST))
 			return ret->bins;
 	}
@@ -211,7 +211,7 @@ static int find_main(struct host_reading *reading, struct arena *ret)
 static int add_free(struct frees *frees, uint64_t chunk, uint64_t size, enum host_free where)
 {
 	frees->bytes += size;
-	return host_spans__add(&frees->r->free_chunks, chunk, size, where | frees->other);
+	return host_spans__add(&frees->reading->free_chunks, chunk, size, where | frees->other);
 }
 
 /* Reads the first words of a chunk, which lie on resident pages. 0 or -errno. */
@@ -222,9 +222,9 @@ static int read_words(const struct frees *frees, uint64_t addr, uint64_t words[4
 	int err = 0;
 
 	if (addr - start > HOST_PAGE - 32)
-		return proc__read(frees->r->proc, addr, words, 32);
+		return proc__read(frees->reading->proc, addr, words, 32);
 	if (page->addr != start)
-		err = proc__read(frees->r->proc, start, page->v, HOST_PAGE);
+		err = proc__read(frees->reading->proc, start, page->v, HOST_PAGE);
 	page->addr = err ? 0 : start;
 	if (!err)
 		memcpy(words, page->v + (addr - start), 32);
@@ -239,7 +239,7 @@ static int read_chunk(struct frees *frees, uint64_t addr, uint64_t *size, uint64
 	uint64_t chunk[4] = { 0 };
 	int err;
 
-	if (++frees->n > MAX_FREE || !may_be_chunk(frees->r, addr)) {
+	if (++frees->n > MAX_FREE || !may_be_chunk(frees->reading, addr)) {
 		frees->bad = true;
 		return 0;
 	}
@@ -248,7 +248,7 @@ static int read_chunk(struct frees *frees, uint64_t addr, uint64_t *size, uint64
 	*fd = chunk[2];
 	*bk = chunk[3];
 	if (err || *size < 32 || *size % 16 ||
-	    !host_places__is_private_memory(&frees->r->maps, addr, *size))
+	    !host_places__is_private_memory(&frees->reading->maps, addr, *size))
 		frees->bad = true;
 	return host_places__is_local(err) ? 0 : err;
 }
@@ -290,7 +290,7 @@ static int walk_fastbin(struct frees *frees, uint64_t chunk)
 		}
 		err = add_free(frees, chunk, size, HOST_FREE_FAST);
 		unmangled = fd ^ (chunk + 16) >> 12;
-		chunk = !fd || may_be_chunk(frees->r, fd) ? fd : unmangled;
+		chunk = !fd || may_be_chunk(frees->reading, fd) ? fd : unmangled;
 	}
 	return err;
 }
@@ -304,7 +304,8 @@ static int walk_fastbins(struct frees *frees, const struct arena *arena)
 
 	if (frees->delta != DELTA && frees->delta != DELTA - 8)
 		return 0; /* a layout without fastbins */
-	err = proc__read(frees->r->proc, arena->bins - 16 - sizeof(heads), heads, sizeof(heads));
+	err = proc__read(frees->reading->proc, arena->bins - 16 - sizeof(heads), heads,
+			 sizeof(heads));
 	if (err)
 		frees->bad = true;
 	for (size_t i = 0; i < n && !err && !frees->bad; i++)
@@ -315,7 +316,7 @@ static int walk_fastbins(struct frees *frees, const struct arena *arena)
 /* Adds the free chunks of an arena. */
 static int walk_free(struct frees *frees, const struct arena *arena)
 {
-	uint64_t size = 0, from = frees->r->free_chunks.n;
+	uint64_t size = 0, from = frees->reading->free_chunks.n;
 	struct frees before = *frees;
 	int err = 0;
 
@@ -324,19 +325,19 @@ static int walk_free(struct frees *frees, const struct arena *arena)
 	if (!err && !frees->bad)
 		err = walk_fastbins(frees, arena);
 	if (frees->bad) { /* drop the lists that were read in part */
-		frees->r->free_chunks.n = from;
+		frees->reading->free_chunks.n = from;
 		*frees = before;
 		frees->bad = true;
 	}
 	if (err)
 		return err;
-	err = proc__read_u64(frees->r->proc, arena->top + 8, &size);
+	err = proc__read_u64(frees->reading->proc, arena->top + 8, &size);
 	size &= SIZE_MASK;
-	if (err || !host_places__is_private_memory(&frees->r->maps, arena->top, size)) {
+	if (err || !host_places__is_private_memory(&frees->reading->maps, arena->top, size)) {
 		frees->bad = true;
 		return host_places__is_local(err) ? 0 : err;
 	}
-	frees->r->l->malloc.top += size;
+	frees->reading->ledger->malloc.top += size;
 	return add_free(frees, arena->top, size, HOST_FREE_END);
 }
 
@@ -441,7 +442,7 @@ static int add_arenas(struct host_reading *reading, const struct arena *main_are
 		      struct frees *frees)
 {
 	uint64_t start = main_arena->bins - delta, at = arena_word(main_arena, NEXT);
-	struct host_malloc *figures = &reading->l->malloc;
+	struct host_malloc *figures = &reading->ledger->malloc;
 	size_t heaps = 0;
 	int err;
 
@@ -480,13 +481,13 @@ static int try_delta(struct host_reading *reading, const struct arena *main_aren
 
 	if (frees)
 		before = *frees;
-	reading->l->malloc = (struct host_malloc){ 0 };
+	reading->ledger->malloc = (struct host_malloc){ 0 };
 	err = add_arenas(reading, main_arena, delta, frees);
 	if (!err)
 		return 0;
 	reading->claims.n = claims;
 	reading->free_chunks.n = chunks;
-	reading->l->malloc = (struct host_malloc){ 0 };
+	reading->ledger->malloc = (struct host_malloc){ 0 };
 	if (frees)
 		*frees = before;
 	return err;
@@ -520,7 +521,7 @@ static bool heap_is_swapped(const struct host_reading *reading)
 /* Reads malloc's own sum of mapped chunks. */
 static void read_mp(const struct host_reading *reading)
 {
-	struct host_malloc *figures = &reading->l->malloc;
+	struct host_malloc *figures = &reading->ledger->malloc;
 	uint64_t at = reading->places->mp;
 	uint8_t words[MP_BYTES];
 
@@ -532,7 +533,7 @@ bool host_glibc__is_heap(const struct host_reading *reading, const struct map *m
 {
 	size_t i = host_spans__after(&reading->claims, map->start);
 
-	return reading->l->malloc.known && map->start % HEAP_MAX == 0 &&
+	return reading->ledger->malloc.known && map->start % HEAP_MAX == 0 &&
 	       map->end - map->start <= HEAP_MAX && host_places__is_anonymous(map) &&
 	       i < reading->claims.n && reading->claims.v[i].start == map->start &&
 	       reading->claims.v[i].part == HOST_MALLOC;
@@ -555,25 +556,25 @@ static int read_arenas(struct host_reading *reading, struct frees *frees)
 	}
 	if (err)
 		return host_places__is_local(err) ? 0 : err;
-	reading->l->malloc.known = true;
+	reading->ledger->malloc.known = true;
 	read_mp(reading);
 	if (!frees)
 		return 0;
 	frees->delta = reading->places->delta;
 	err = walk_free(frees, &main_arena);
 	/* More free bytes than the arenas have: the lists are not malloc's. */
-	reading->l->malloc.free_known = !err && !frees->bad &&
-					frees->bytes <= reading->l->malloc.arena;
-	reading->l->malloc.free = frees->bytes;
+	reading->ledger->malloc.free_known = !err && !frees->bad &&
+					     frees->bytes <= reading->ledger->malloc.arena;
+	reading->ledger->malloc.free = frees->bytes;
 	return err ?: use_free_chunks(reading);
 }
 
 int host_glibc__read(struct host_reading *reading)
 {
-	struct frees frees = { .r = reading };
+	struct frees frees = { .reading = reading };
 	int err;
 
-	if (reading->o->brief || heap_is_swapped(reading))
+	if (reading->opts->brief || heap_is_swapped(reading))
 		return read_arenas(reading, NULL);
 	frees.pages = malloc(PAGES * sizeof(*frees.pages));
 	err = frees.pages ? read_arenas(reading, &frees) : -ENOMEM;
@@ -607,7 +608,7 @@ static uint64_t mapped_chunk(const struct host_reading *reading, uint64_t addr, 
 
 /* The search for chunks in neighbouring mappings. */
 struct chunk_search {
-	struct host_reading *r;
+	struct host_reading *reading;
 	const struct host_spans *solid; /* ranges of other parts, which hold no chunks */
 	struct host_spans found;	/* chunks that are certain, by address */
 	/* By address: places with a valid header, but neither a chunk before nor a header or a
@@ -628,10 +629,10 @@ static int find_chunks_in_stretch(struct chunk_search *search, uint64_t at, uint
 	bool certain = true; /* that a header at `at` belongs to a chunk */
 
 	while (at < end) {
-		uint64_t size = mapped_chunk(search->r, at, bound);
+		uint64_t size = mapped_chunk(search->reading, at, bound);
 
 		if (size && !certain && at + size < bound &&
-		    !mapped_chunk(search->r, at + size, bound)) {
+		    !mapped_chunk(search->reading, at + size, bound)) {
 			if (host_spans__add(&search->alone, at, size, HOST_MALLOC))
 				return -ENOMEM;
 			size = 0;
@@ -639,7 +640,7 @@ static int find_chunks_in_stretch(struct chunk_search *search, uint64_t at, uint
 		if (size) {
 			if (host_spans__add(&search->found, at, size, HOST_MALLOC))
 				return -ENOMEM;
-			search->r->l->malloc.mapped_found += size;
+			search->reading->ledger->malloc.mapped_found += size;
 			at += size;
 			search->done = at;
 			certain = true;
@@ -696,7 +697,7 @@ static uint64_t end_of_neighbours(const struct maps *maps, size_t i)
  * than the sum of those that were found. 0 or -ENOMEM. */
 static int add_alone(struct chunk_search *search)
 {
-	struct host_malloc *figures = &search->r->l->malloc;
+	struct host_malloc *figures = &search->reading->ledger->malloc;
 	uint64_t done = 0;
 
 	for (size_t i = 0; i < search->alone.n && figures->mapped_known; i++) {
@@ -707,7 +708,7 @@ static int add_alone(struct chunk_search *search)
 		    figures->mapped_found + (span->end - span->start) > figures->mapped ||
 		    (next < search->found.n && search->found.v[next].start < span->end))
 			continue;
-		if (host_spans__add(&search->r->claims, span->start, span->end - span->start,
+		if (host_spans__add(&search->reading->claims, span->start, span->end - span->start,
 				    HOST_MALLOC))
 			return -ENOMEM;
 		figures->mapped_found += span->end - span->start;
@@ -720,10 +721,10 @@ static int add_alone(struct chunk_search *search)
 int host_glibc__find_mapped(struct host_reading *reading)
 {
 	struct host_spans solid = { 0 };
-	struct chunk_search search = { .r = reading, .solid = &solid };
+	struct chunk_search search = { .reading = reading, .solid = &solid };
 	int err = 0;
 
-	if (!reading->l->malloc.known)
+	if (!reading->ledger->malloc.known)
 		return 0;
 	for (size_t i = 0; i < reading->claims.n && !err; i++) {
 		const struct span *span = &reading->claims.v[i];

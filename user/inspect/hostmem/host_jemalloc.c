@@ -94,7 +94,7 @@ struct block {
 
 /* One jemalloc of the process. */
 struct jemalloc {
-	struct host_reading *r;
+	struct host_reading *reading;
 	const struct tree_shape *shape;
 	const struct header_layout *layout;
 	struct host_data data; /* its file's zeroed data; borrowed */
@@ -169,7 +169,7 @@ static uint64_t class_bytes(const struct jemalloc *jemalloc, unsigned szind)
 /* True if len bytes at addr are private memory, where jemalloc's tables are. */
 static bool may_be_table(const struct jemalloc *j, uint64_t addr, uint64_t len)
 {
-	return addr && host_places__is_private_memory(&j->r->maps, addr, len);
+	return addr && host_places__is_private_memory(&j->reading->maps, addr, len);
 }
 
 /* Returns the piece of the process's memory that has addr. Pages that are not resident read as
@@ -188,7 +188,7 @@ static const struct chunk *chunk_at(struct jemalloc *jemalloc, uint64_t addr, in
 		return NULL;
 	}
 	(*slot)->addr = 0;
-	*err = host_places__read_resident(jemalloc->r, start, (*slot)->v, CHUNK);
+	*err = host_places__read_resident(jemalloc->reading, start, (*slot)->v, CHUNK);
 	if (*err) {
 		*err = host_places__is_local(*err) ? 0 : *err;
 		return NULL;
@@ -409,7 +409,8 @@ static int walk_node(struct jemalloc *jemalloc, unsigned level, uint64_t addr, u
 		if (++jemalloc->nodes > MAX_NODES || !may_be_table(jemalloc, addr, bytes))
 			return -ENOENT;
 		copy = malloc(bytes);
-		err = copy ? host_places__read_resident(jemalloc->r, addr, copy, bytes) : -ENOMEM;
+		err = copy ? host_places__read_resident(jemalloc->reading, addr, copy, bytes)
+			   : -ENOMEM;
 		v = copy;
 	}
 	if (!err && leaf)
@@ -545,7 +546,7 @@ static uint64_t page_below(struct jemalloc *jemalloc, unsigned level, uint64_t a
 	if (addr % 64 || !may_be_table(jemalloc, addr, bytes) || ++jemalloc->nodes > MAX_NODES)
 		return 0;
 	v = malloc(bytes);
-	*err = v ? host_places__read_resident(jemalloc->r, addr, v, bytes) : -ENOMEM;
+	*err = v ? host_places__read_resident(jemalloc->reading, addr, v, bytes) : -ENOMEM;
 	if (!*err)
 		at = next_word(v, 0, bytes) / step * step;
 	if (*err || at == bytes) {
@@ -592,7 +593,7 @@ static int find_root_of(struct jemalloc *jemalloc)
 /* Takes the root that an earlier reading found in this file's data, if there is one. */
 static bool take_known_root(struct jemalloc *jemalloc)
 {
-	const struct host_jemalloc_place *known = &jemalloc->r->places->jemalloc;
+	const struct host_jemalloc_place *known = &jemalloc->reading->places->jemalloc;
 
 	if (!known->root || known->data != jemalloc->data.addr)
 		return false;
@@ -630,7 +631,7 @@ static int find_root(struct jemalloc *jemalloc)
 			found.shape = i;
 			found.layout = k;
 		}
-	jemalloc->r->places->jemalloc = found;
+	jemalloc->reading->places->jemalloc = found;
 	return take_known_root(jemalloc);
 }
 
@@ -726,7 +727,7 @@ static int add_caches_of_arena(struct jemalloc *jemalloc, uint64_t addr, const s
 {
 	uint64_t len = b->used - addr < ARENA_BYTES ? b->used - addr : ARENA_BYTES;
 	uint8_t *bytes = malloc(len);
-	int err = bytes ? host_places__read_resident(jemalloc->r, addr, bytes, len) : -ENOMEM;
+	int err = bytes ? host_places__read_resident(jemalloc->reading, addr, bytes, len) : -ENOMEM;
 
 	for (size_t at = 0; at + 8 <= len && !err; at += 8) {
 		uint64_t list = proc__word(bytes + at);
@@ -783,7 +784,7 @@ static int add_range(struct host_spans *spans, size_t own, uint64_t start, uint6
 
 static int add_free(struct jemalloc *j, uint64_t start, uint64_t size)
 {
-	return add_range(&j->r->second, j->first_second, start, size);
+	return add_range(&j->reading->second, j->first_second, start, size);
 }
 
 /* Returns the next cached block in [start, end); 0: none. */
@@ -890,7 +891,7 @@ static int add_extent(struct jemalloc *jemalloc, const struct leaf *leaf)
 	szind = field(bits, layout->szind, 8);
 	jemalloc->done = leaf->page + size;
 	jemalloc->arena_seen[bits % MAX_ARENAS] = true;
-	err = add_range(&jemalloc->r->claims, jemalloc->first_claim, leaf->page, size);
+	err = add_range(&jemalloc->reading->claims, jemalloc->first_claim, leaf->page, size);
 	if (err)
 		return err;
 	switch (field(bits, layout->state, layout->state_bits)) {
@@ -919,7 +920,7 @@ static int add_blocks(struct jemalloc *jemalloc)
 		const struct block *b = &jemalloc->block[i];
 
 		jemalloc->sum.tables += b->used - b->start;
-		err = host_spans__add(&jemalloc->r->claims, b->start, b->end - b->start,
+		err = host_spans__add(&jemalloc->reading->claims, b->start, b->end - b->start,
 				      HOST_MALLOC);
 	}
 	return err;
@@ -930,8 +931,8 @@ static int read_tables(struct jemalloc *jemalloc)
 {
 	int err = find_blocks(jemalloc) ?: find_cached(jemalloc);
 
-	jemalloc->first_claim = jemalloc->r->claims.n;
-	jemalloc->first_second = jemalloc->r->second.n;
+	jemalloc->first_claim = jemalloc->reading->claims.n;
+	jemalloc->first_second = jemalloc->reading->second.n;
 	jemalloc->last = jemalloc->done = jemalloc->extents = jemalloc->bad =
 		jemalloc->next_cached = 0;
 	if (err)
@@ -977,7 +978,7 @@ static struct jemalloc *new_jemalloc(struct host_reading *reading)
 
 	if (!jemalloc)
 		return NULL;
-	jemalloc->r = reading;
+	jemalloc->reading = reading;
 	jemalloc->chunks = calloc(CHUNKS, sizeof(*jemalloc->chunks));
 	jemalloc->starts = map64__new();
 	if (jemalloc->chunks && jemalloc->starts)
@@ -989,8 +990,8 @@ static struct jemalloc *new_jemalloc(struct host_reading *reading)
 /* Adds the jemalloc to the ledger. map: index of the mapping of its file's data. */
 static void add_to_ledger(struct jemalloc *jemalloc, size_t map)
 {
-	struct host_allocator *allocator = host_reading__add_allocator(jemalloc->r, "jemalloc",
-								       map);
+	struct host_allocator *allocator = host_reading__add_allocator(jemalloc->reading,
+								       "jemalloc", map);
 
 	if (!allocator)
 		return;
@@ -1010,7 +1011,7 @@ static void add_to_ledger(struct jemalloc *jemalloc, size_t map)
  * that ends the reading. */
 static int read_jemalloc(struct jemalloc *jemalloc, size_t map)
 {
-	size_t claims = jemalloc->r->claims.n, second = jemalloc->r->second.n;
+	size_t claims = jemalloc->reading->claims.n, second = jemalloc->reading->second.n;
 	int err = -ENOENT;
 
 	for (int i = 0; i < READINGS && host_places__is_local(err); i++) {
@@ -1020,9 +1021,9 @@ static int read_jemalloc(struct jemalloc *jemalloc, size_t map)
 			return 0; /* not in use, or an unknown layout */
 		err = err == 1 ? read_tables(jemalloc) : err;
 		if (err) { /* forget its ranges, and search again */
-			jemalloc->r->claims.n = claims;
-			jemalloc->r->second.n = second;
-			jemalloc->r->places->jemalloc.root = 0;
+			jemalloc->reading->claims.n = claims;
+			jemalloc->reading->second.n = second;
+			jemalloc->reading->places->jemalloc.root = 0;
 		}
 	}
 	if (err)
@@ -1056,15 +1057,16 @@ static int find_sizes(struct jemalloc *jemalloc, const struct host_data *data)
 {
 	const struct resident_range *ranges;
 	size_t n;
-	int err = host_resident__read(jemalloc->r->resident, data->addr, data->addr + data->len,
-				      &ranges, &n);
+	int err = host_resident__read(jemalloc->reading->resident, data->addr,
+				      data->addr + data->len, &ranges, &n);
 
 	for (size_t i = 0; i < n && !err; i++) {
 		struct host_data part = { .addr = ranges[i].start,
 					  .len = ranges[i].end - ranges[i].start };
 
 		part.v = malloc(part.len);
-		err = part.v ? proc__read(jemalloc->r->proc, part.addr, part.v, part.len) : -ENOMEM;
+		err = part.v ? proc__read(jemalloc->reading->proc, part.addr, part.v, part.len)
+			     : -ENOMEM;
 		jemalloc->bins = err ? 0 : find_bins(&part, jemalloc->bin);
 		free(part.v);
 		if (jemalloc->bins)
@@ -1079,14 +1081,14 @@ static int read_file(struct jemalloc *jemalloc, size_t i)
 {
 	int err;
 
-	jemalloc->data = zeroed_data(jemalloc->r, i);
+	jemalloc->data = zeroed_data(jemalloc->reading, i);
 	err = find_sizes(jemalloc, &jemalloc->data);
 	if (err != 1)
 		return host_places__is_local(err) ? 0 : err;
 	jemalloc->data.v = malloc(jemalloc->data.len);
 	if (!jemalloc->data.v)
 		return -ENOMEM;
-	err = host_places__read_resident(jemalloc->r, jemalloc->data.addr, jemalloc->data.v,
+	err = host_places__read_resident(jemalloc->reading, jemalloc->data.addr, jemalloc->data.v,
 					 jemalloc->data.len);
 	if (!err)
 		err = read_jemalloc(jemalloc, i);

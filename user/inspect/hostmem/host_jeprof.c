@@ -27,7 +27,7 @@
 #define DEPTH_MAX 64u /* depth of a tree of counters */
 
 struct prof {
-	struct host_reading *r;
+	struct host_reading *reading;
 	struct host_samples *to;
 	size_t reads;
 	double lg_period;  /* logarithm to base 2 of the period; from the smallest blocks */
@@ -39,11 +39,11 @@ static int read_table(struct prof *prof, uint64_t addr, void *buf, size_t len)
 {
 	int err;
 
-	if (addr % 8 || !host_places__is_private_memory(&prof->r->maps, addr, len))
+	if (addr % 8 || !host_places__is_private_memory(&prof->reading->maps, addr, len))
 		return -ENOENT;
 	if (++prof->reads > READS_MAX)
 		return -E2BIG;
-	err = host_places__read_resident(prof->r, addr, buf, len);
+	err = host_places__read_resident(prof->reading, addr, buf, len);
 	return host_places__is_local(err) ? -ENOENT : err;
 }
 
@@ -182,7 +182,7 @@ static int search_data(struct prof *prof, const struct host_data *data)
 		size_t cells;
 		int err;
 
-		if (!may_be_table(prof->r, words))
+		if (!may_be_table(prof->reading, words))
 			continue;
 		cells = (size_t)BUCKET_CELLS << (proc__word(words + 16) >> 32);
 		err = add_stacks(prof, proc__word(words + 40), cells);
@@ -203,7 +203,7 @@ static bool may_have_jemalloc(const struct map *map, const char *exe)
 
 int host_jeprof__read(struct host_reading *reading)
 {
-	struct prof prof = { .r = reading, .to = reading->o->samples };
+	struct prof prof = { .reading = reading, .to = reading->opts->samples };
 	int err = -ENOENT;
 	char exe[4096];
 

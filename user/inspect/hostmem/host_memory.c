@@ -401,7 +401,7 @@ struct span {
 };
 
 struct host_memory {
-	struct host_capture c;
+	struct host_capture capture;
 	struct host_ranges ranges;
 	struct residency job;
 	pthread_t thread;
@@ -458,7 +458,7 @@ static int emit_block(void *ctx, const struct host_owner *owner, uint64_t addr, 
 		event.stack = owner->stack;
 		event.walk = owner->walk;
 	}
-	err = host->c.emit(host->c.ctx, &event);
+	err = host->capture.emit(host->capture.ctx, &event);
 	if (err || !comes || !owner->grain)
 		return err;
 	/* The grain follows the block as its requested bytes. */
@@ -467,7 +467,7 @@ static int emit_block(void *ctx, const struct host_owner *owner, uint64_t addr, 
 	event.walk = 0;
 	event.size = 0;
 	event.requested = owner->grain;
-	return host->c.emit(host->c.ctx, &event);
+	return host->capture.emit(host->capture.ctx, &event);
 }
 
 struct host_memory *host_memory__new(const struct host_capture *capture, bool inherited)
@@ -476,7 +476,7 @@ struct host_memory *host_memory__new(const struct host_capture *capture, bool in
 
 	if (!host)
 		return NULL;
-	host->c = *capture;
+	host->capture = *capture;
 	host->inherited = inherited;
 	host_ranges__init(&host->ranges, emit_block, host);
 	return host;
@@ -635,10 +635,10 @@ static int make_template(struct host_memory *host, const struct mt_rec_host *rec
 			 struct host_range *ret)
 {
 	*ret = (struct host_range){ .owner = { .walk = record->h.walk }, .writable = true };
-	ret->owner.thread = host->c.thread(host->c.ctx, record->h.tid);
-	ret->owner.stack = host->c.stack(host->c.ctx, record->stack, &ret->owner.walk);
+	ret->owner.thread = host->capture.thread(host->capture.ctx, record->h.tid);
+	ret->owner.stack = host->capture.stack(host->capture.ctx, record->stack, &ret->owner.walk);
 	if (!record->stack &&
-	    host->c.native(host->c.ctx, record, &ret->owner.stack, &ret->owner.walk))
+	    host->capture.native(host->capture.ctx, record, &ret->owner.stack, &ret->owner.walk))
 		return -ENOMEM;
 	if (record->call == MT_HOST_MMAP)
 		ret->writable = record->to & PROT_WRITE;
@@ -658,7 +658,7 @@ int host_memory__record(struct host_memory *host, const struct mt_rec_host *reco
 		return 0;
 	err = make_template(host, record, &like);
 	end = page_up(record->addr + record->len);
-	host->time = host->c.since(host->c.ctx, record->h.time);
+	host->time = host->capture.since(host->capture.ctx, record->h.time);
 	host->changed = true;
 	if (err)
 		return err;
@@ -708,7 +708,7 @@ static int copy_ranges(struct host_memory *host)
 {
 	size_t n = host->ranges.n;
 
-	host->job = (struct residency){ .proc = host->c.proc,
+	host->job = (struct residency){ .proc = host->capture.proc,
 					.cancelled = is_cancelled,
 					.ctx = host };
 	host->job.asked = calloc(n + 1, sizeof(*host->job.asked));
@@ -725,7 +725,7 @@ static int copy_ranges(struct host_memory *host)
 /* Frees a reading that did not succeed. The next one is then due although memory is the same. */
 static void fail_reading(struct host_memory *host, int err)
 {
-	if (proc__alive(host->c.proc))
+	if (proc__alive(host->capture.proc))
 		log_debug("host memory was not read: %s", strerror(-err));
 	residency__free(&host->job);
 	host->changed = true;
@@ -737,7 +737,7 @@ static bool is_due(struct host_memory *host, uint64_t now)
 {
 	uint64_t resident;
 
-	if (now < host->next || proc__resident(host->c.proc, &resident))
+	if (now < host->next || proc__resident(host->capture.proc, &resident))
 		return false;
 	if (host->readings && !host->changed && resident == host->resident)
 		return false;
@@ -751,7 +751,7 @@ void host_memory__begin(struct host_memory *host, bool last)
 	int err;
 
 	if (!host || host->running || host->over ||
-	    (!last && !is_due(host, host->c.now(host->c.ctx))))
+	    (!last && !is_due(host, host->capture.now(host->capture.ctx))))
 		return;
 	host->over = last;
 	host->changed = false;
@@ -766,7 +766,7 @@ void host_memory__begin(struct host_memory *host, bool last)
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	host->running = !err;
 	if (err) {
-		host->next = host->c.now(host->c.ctx) + EVERY;
+		host->next = host->capture.now(host->capture.ctx) + EVERY;
 		fail_reading(host, err);
 	}
 }
@@ -784,7 +784,7 @@ int host_memory__join_reading(struct host_memory *host)
 		return 0;
 	join_thread(host);
 	pause = host->job.took * SHARE;
-	host->next = host->c.now(host->c.ctx) + (pause > EVERY ? pause : EVERY);
+	host->next = host->capture.now(host->capture.ctx) + (pause > EVERY ? pause : EVERY);
 	if (!host->err)
 		return 1;
 	fail_reading(host, host->err);
@@ -798,7 +798,8 @@ static uint32_t name_mapping(struct host_memory *host, const struct map *map)
 
 	if (host->inherited)
 		func = HOST_INHERITED;
-	return host->c.named(host->c.ctx, *map->path ? map->path : HOST_ANONYMOUS, func);
+	return host->capture.named(host->capture.ctx, *map->path ? map->path : HOST_ANONYMOUS,
+				   func);
 }
 
 /* Makes the template of a mapping that a reading found: its owner is the shmat() that attached it,
@@ -815,7 +816,7 @@ static int make_found_template(struct host_memory *host, const struct map *map,
 		host->attached[i] = host->attached[--host->n_attached];
 		return 0;
 	}
-	thread = host->c.thread(host->c.ctx, (uint32_t)proc__pid(host->c.proc));
+	thread = host->capture.thread(host->capture.ctx, (uint32_t)proc__pid(host->capture.proc));
 	if (thread == UINT32_MAX)
 		return -ENOMEM;
 	*ret = (struct host_range){ .owner = { .thread = thread, .walk = MT_WALK_OFF },
@@ -917,7 +918,7 @@ int host_memory__charge_growth(struct host_memory *host, uint64_t rss)
 	if (!host || host->running || !host->readings || rss < host->total + LOOK_GROWTH ||
 	    rss < host->total + least_growth())
 		return 0;
-	host->time = host->c.now(host->c.ctx);
+	host->time = host->capture.now(host->capture.ctx);
 	err = host_ranges__charge(&host->ranges, rss - host->total, &added);
 	host->looks += added > 0;
 	host->worked_out += added;
@@ -933,7 +934,7 @@ int host_memory__check_growth(struct host_memory *host)
 
 	if (!host || host->running || host->over || !host->readings)
 		return 0;
-	now = host->c.now(host->c.ctx);
+	now = host->capture.now(host->capture.ctx);
 	if (now < host->look)
 		return 0;
 	pause = now / LOOK_PART;
@@ -944,7 +945,7 @@ int host_memory__check_growth(struct host_memory *host)
 	 * mapped that memory have come in by now. */
 	if (host->seen)
 		err = host_memory__charge_growth(host, host->seen);
-	host->seen = host->changed && !proc__resident(host->c.proc, &rss) ? rss : 0;
+	host->seen = host->changed && !proc__resident(host->capture.proc, &rss) ? rss : 0;
 	return err;
 }
 
@@ -1041,7 +1042,7 @@ static int name_range(struct host_memory *host, const struct host_range *range, 
 				       .size = range->piece[i],
 				       .name = name };
 
-		err = host->c.emit(host->c.ctx, &event);
+		err = host->capture.emit(host->capture.ctx, &event);
 		addr += range->piece[i];
 	}
 	return err;
@@ -1088,7 +1089,7 @@ static int emit_own(struct host_memory *host, const struct residency *residency)
 		return 0;
 	for (size_t i = 0; i < residency->now.maps.n; i++)
 		event.size += residency->now.v[i].own;
-	return host->c.emit(host->c.ctx, &event);
+	return host->capture.emit(host->capture.ctx, &event);
 }
 
 int host_memory__take(struct host_memory *host, bool whole)
@@ -1096,7 +1097,7 @@ int host_memory__take(struct host_memory *host, bool whole)
 	struct residency *residency = &host->job;
 	int err = 0;
 
-	host->time = host->c.now(host->c.ctx);
+	host->time = host->capture.now(host->capture.ctx);
 	if (!whole)
 		goto out;
 	for (size_t i = 0; i < residency->n_asked && !err; i++)

@@ -137,7 +137,7 @@ struct sums {
 enum { MALLOC, PYTHON, OWNERS };
 
 struct search {
-	struct host_reading *r;
+	struct host_reading *reading;
 	uint8_t copy[DESCRIPTION]; /* copy of a segment's description */
 	uint8_t area[PAGE_MAX];	   /* copy of a page's blocks */
 	struct segment segment;
@@ -227,7 +227,7 @@ static bool parse_page(const struct search *search, const struct layout *layout,
 	       is_in_page(page, proc__word(entry + 16)) &&
 	       is_in_page(page, proc__word(entry + layout->local)) &&
 	       is_in_page(page, page->others & ~UINT64_C(3)) &&
-	       (!heap || maps__find(&search->r->maps.maps, heap));
+	       (!heap || maps__find(&search->reading->maps.maps, heap));
 }
 
 /* True if the header of the copy can be that of a segment at addr. Sets its numbers of slices, of
@@ -248,7 +248,7 @@ static bool parse_header(const struct search *search, const struct layout *layou
 	if (*entries != SLICES && *entries != *slices && *entries + 1 != *slices)
 		return false;
 	return *entries > *info && *entries <= SLICES &&
-	       is_reserved(&search->r->maps.maps, addr, *slices * SLICE);
+	       is_reserved(&search->reading->maps.maps, addr, *slices * SLICE);
 }
 
 /* Parses the copy of a segment at addr. Returns 1 and fills search->segment; 0: this is no segment
@@ -290,7 +290,7 @@ static int parse_segment(struct search *search, const struct layout *layout, uin
 static int read_segment(struct search *search, uint64_t addr, bool used)
 {
 	for (int i = 0; i < READINGS; i++) {
-		int err = host_places__read_resident(search->r, addr, search->copy,
+		int err = host_places__read_resident(search->reading, addr, search->copy,
 						     sizeof(search->copy));
 		bool changed = false;
 
@@ -365,9 +365,10 @@ static int take_freed(struct search *search, const struct layout *layout, struct
 		if (page->bytes > PAGE_MAX || search->lists > LISTS_MAX)
 			break;
 		search->lists += page->bytes;
-		err = host_places__read_resident(search->r, page->start, search->area, page->bytes);
+		err = host_places__read_resident(search->reading, page->start, search->area,
+						 page->bytes);
 		if (!err)
-			err = proc__read(search->r->proc, page->at, entry, layout->slice);
+			err = proc__read(search->reading->proc, page->at, entry, layout->slice);
 		if (err)
 			break;
 		page->others = proc__word(entry + layout->others);
@@ -425,7 +426,7 @@ static int add_free(struct search *search, const struct page *page, uint64_t byt
 		uint64_t to = search->resident[i].end < end ? search->resident[i].end : end;
 
 		to = to - from > bytes ? from + bytes : to;
-		err = host_spans__add(&search->r->second, from, to - from, HOST_MALLOC);
+		err = host_spans__add(&search->reading->second, from, to - from, HOST_MALLOC);
 		bytes -= to - from;
 	}
 	return err;
@@ -439,7 +440,7 @@ static int add_page(struct search *search, const struct layout *layout, struct p
 	uint64_t resident = resident_in(search, page->start, page->start + page->bytes), used, left;
 	int err = 0;
 
-	if (page->block && page->used && !search->r->o->brief)
+	if (page->block && page->used && !search->reading->opts->brief)
 		err = take_freed(search, layout, page, &to->uncertain);
 	used = page->block ? page->block * page->used : 0;
 	left = resident > used ? resident - used : 0;
@@ -465,7 +466,7 @@ static size_t file_of(const struct maps *maps, uint64_t addr)
  * Python's. */
 static int add_segment(struct search *search)
 {
-	struct host_reading *reading = search->r;
+	struct host_reading *reading = search->reading;
 	struct segment *segment = &search->segment;
 	size_t file = file_of(&reading->maps.maps, segment->heap);
 	bool python = reading->python &&
@@ -520,7 +521,7 @@ static int search_map(struct search *search, const struct map *map, size_t *trie
  * -errno. */
 static int search_maps(struct search *search, bool used)
 {
-	const struct host_smaps *maps = &search->r->maps;
+	const struct host_smaps *maps = &search->reading->maps;
 	size_t tries = 0;
 	int err = 0;
 
@@ -565,12 +566,13 @@ static int read_free(const struct search *search, struct arena *arena, uint64_t 
 
 	if (free_at <= arena->addr || free_at - arena->addr > arena->info * SLICE ||
 	    (header != 384 && header != 448 && header != 640) ||
-	    proc__read_u64(search->r->proc, free_at, &n) || n != chunks)
+	    proc__read_u64(search->reading->proc, free_at, &n) || n != chunks)
 		return -ENOENT;
 	arena->free = malloc(chunks * CHUNK);
 	if (!arena->free)
 		return -ENOMEM;
-	err = host_places__read_resident(search->r, free_at + header, arena->free, chunks * CHUNK);
+	err = host_places__read_resident(search->reading, free_at + header, arena->free,
+					 chunks * CHUNK);
 	if (err) {
 		free(arena->free);
 		arena->free = NULL;
@@ -584,8 +586,8 @@ static bool is_listed(const struct search *search, const struct arena_layout *la
 {
 	uint64_t subproc = proc__word(h + 24);
 
-	if (!maps__find(&search->r->maps.maps, subproc) ||
-	    proc__read(search->r->proc, subproc + layout->arenas, list, ARENAS * 8))
+	if (!maps__find(&search->reading->maps.maps, subproc) ||
+	    proc__read(search->reading->proc, subproc + layout->arenas, list, ARENAS * 8))
 		return false;
 	for (size_t i = 0; i < ARENAS; i++)
 		if (list[i] == addr)
@@ -598,7 +600,7 @@ static int read_arena(const struct search *search, const struct arena_layout *la
 		      struct arena *arena, uint64_t list[ARENAS], size_t *file)
 {
 	uint8_t h[ARENA];
-	int err = host_places__read_resident(search->r, addr, h, sizeof(h));
+	int err = host_places__read_resident(search->reading, addr, h, sizeof(h));
 
 	if (err)
 		return err;
@@ -607,12 +609,12 @@ static int read_arena(const struct search *search, const struct arena_layout *la
 				 .info = proc__word(h + layout->info),
 				 .meta = layout->meta ? proc__word(h + layout->meta) : 0 };
 	if (!arena->info || arena->info >= arena->slices || arena->slices > ARENA_SLICES ||
-	    !is_reserved(&search->r->maps.maps, addr, arena->slices * SLICE) ||
+	    !is_reserved(&search->reading->maps.maps, addr, arena->slices * SLICE) ||
 	    !is_listed(search, layout, h, addr, list))
 		return -ENOENT;
 	if (arena->meta && (arena->meta < addr || arena->meta - addr > arena->info * SLICE))
 		return -ENOENT;
-	*file = file_of(&search->r->maps.maps, proc__word(h + 24));
+	*file = file_of(&search->reading->maps.maps, proc__word(h + 24));
 	return read_free(search, arena, proc__word(h + layout->free),
 			 proc__word(h + layout->free + 8));
 }
@@ -647,7 +649,7 @@ static bool read_page3(struct search *search, const struct layout *layout,
 	const uint8_t *memid = entry + layout->heap;
 
 	if (++search->tries > TRIES_MAX ||
-	    host_places__read_resident(search->r, at, entry, layout->slice))
+	    host_places__read_resident(search->reading, at, entry, layout->slice))
 		return false;
 	count = word32(memid + 12);
 	if (word32(memid + 16) != MEM_ARENA || proc__word(memid) != arena->addr ||
@@ -663,7 +665,7 @@ static int add_page3(struct search *search, const struct layout *layout, struct 
 	int err;
 
 	search->n_resident = 0;
-	err = host_resident__walk(search->r->resident, page->start, page->start + page->bytes,
+	err = host_resident__walk(search->reading->resident, page->start, page->start + page->bytes,
 				  add_range, search);
 	return err ?: add_page(search, layout, page, &search->sums[MALLOC], true);
 }
@@ -672,7 +674,8 @@ static int add_page3(struct search *search, const struct layout *layout, struct 
 static int add_tables(struct search *search, uint64_t start, uint64_t bytes)
 {
 	uint64_t resident;
-	int err = host_resident__count(search->r->resident, start, start + bytes, false, &resident);
+	int err = host_resident__count(search->reading->resident, start, start + bytes, false,
+				       &resident);
 
 	search->sums[MALLOC].tables += err ? 0 : resident;
 	return err;
@@ -757,7 +760,9 @@ static int add_arena(struct search *search, const struct arena_layout *layout, u
 								     addr + arena.slices * SLICE };
 	err = add_slices(search, pages, &arena);
 	free(arena.free);
-	return err ?: host_spans__add(&search->r->claims, addr, arena.slices * SLICE, HOST_MALLOC);
+	return err
+		       ?: host_spans__add(&search->reading->claims, addr, arena.slices * SLICE,
+					  HOST_MALLOC);
 }
 
 /* Adds all arenas of the list if there is an arena at addr. -ENOENT: nothing there. */
@@ -790,7 +795,7 @@ static int try_arena(struct search *search, uint64_t addr)
 static int search_data(struct search *search, size_t i)
 {
 	struct host_data data;
-	int err = host_places__read_data(search->r, i, DATA_MAX, &data);
+	int err = host_places__read_data(search->reading, i, DATA_MAX, &data);
 
 	if (err)
 		return err;
@@ -799,7 +804,7 @@ static int search_data(struct search *search, size_t i)
 		uint64_t addr = proc__word(data.v + at);
 
 		if (addr && addr % SLICE == 0 &&
-		    host_places__is_private_memory(&search->r->maps, addr, SLICE))
+		    host_places__is_private_memory(&search->reading->maps, addr, SLICE))
 			err = try_arena(search, addr);
 	}
 	free(data.v);
@@ -823,11 +828,11 @@ static uint64_t first_slice(const struct map *m)
  * mimalloc in it, have the list of arenas. Otherwise an arena is at the start of a mapping. */
 static int search_arenas(struct search *search)
 {
-	const struct host_smaps *maps = &search->r->maps;
+	const struct host_smaps *maps = &search->reading->maps;
 	int err = -ENOENT;
 	char exe[4096];
 
-	proc__exe(search->r->proc, exe, sizeof(exe));
+	proc__exe(search->reading->proc, exe, sizeof(exe));
 	for (size_t i = 0; i < maps->maps.n && host_places__is_local(err); i++) {
 		const struct map *map = &maps->maps.v[i];
 
@@ -855,7 +860,7 @@ static int add_page_outside(struct search *search, const struct map *map, uint64
 	struct page page = { .start = addr, .at = addr };
 	uint8_t entry[DESCRIBED_PAGE];
 	const uint8_t *memid = entry + layout->heap;
-	int err = host_places__read_resident(search->r, addr, entry, layout->slice);
+	int err = host_places__read_resident(search->reading, addr, entry, layout->slice);
 	uint64_t base, end;
 	uint32_t kind;
 
@@ -873,7 +878,7 @@ static int add_page_outside(struct search *search, const struct map *map, uint64
 		return -ENOENT;
 	*bytes = page.bytes;
 	err = add_page3(search, layout, &page);
-	return err ?: host_spans__add(&search->r->claims, addr, page.bytes, HOST_MALLOC);
+	return err ?: host_spans__add(&search->reading->claims, addr, page.bytes, HOST_MALLOC);
 }
 
 /* Adds the pages in mapping map that are outside of arenas. The kernel joins neighbours, and other
@@ -900,7 +905,7 @@ static int add_pages_outside(struct search *search, const struct map *map)
 /* Adds all memory of mimalloc 3. */
 static int search_3(struct search *search)
 {
-	const struct host_smaps *maps = &search->r->maps;
+	const struct host_smaps *maps = &search->reading->maps;
 	int err = search_arenas(search);
 
 	if (!search->sums[MALLOC].segments)
@@ -932,7 +937,7 @@ static size_t file_of_code(const struct maps *maps, size_t known)
 static void set_allocator(struct search *search)
 {
 	const struct sums *sum = &search->sums[MALLOC];
-	struct host_reading *reading = search->r;
+	struct host_reading *reading = search->reading;
 	struct host_allocator *allocator = host_reading__add_allocator(
 		reading, "mimalloc", file_of_code(&reading->maps.maps, sum->map));
 
@@ -943,7 +948,7 @@ static void set_allocator(struct search *search)
 		return;
 	snprintf(allocator->version, sizeof(allocator->version), "%s", sum->layout->version);
 	allocator->arenas = sum->segments;
-	allocator->free_known = !reading->o->brief && !reading->swap &&
+	allocator->free_known = !reading->opts->brief && !reading->swap &&
 				sum->uncertain <= sum->live / UNCERTAIN_PART;
 	allocator->live = sum->live;
 	allocator->free_blocks = sum->free_blocks;
@@ -955,15 +960,15 @@ static void set_allocator(struct search *search)
 static void set_python(struct search *search)
 {
 	const struct sums *sum = &search->sums[PYTHON];
-	struct host_python *python = &search->r->l->python;
+	struct host_python *python = &search->reading->ledger->python;
 
 	if (python->known) /* CPython's own arenas: mimalloc serves something else */
 		return;
 	python->known = !search->bad;
 	python->arenas = sum->segments;
 	python->arena = sum->bytes;
-	python->used_known = python->known && !search->r->o->brief && !search->r->swap &&
-			     sum->uncertain <= sum->live / UNCERTAIN_PART;
+	python->used_known = python->known && !search->reading->opts->brief &&
+			     !search->reading->swap && sum->uncertain <= sum->live / UNCERTAIN_PART;
 	python->blocks = sum->blocks;
 	python->used = sum->live;
 }
@@ -1004,7 +1009,7 @@ int host_mimalloc__read(struct host_reading *reading)
 
 	if (!search)
 		return -ENOMEM;
-	search->r = reading;
+	search->reading = reading;
 	for (size_t i = 0; i < OWNERS; i++)
 		search->sums[i].map = SIZE_MAX;
 	err = search_all(search);

@@ -54,7 +54,7 @@ struct group {
 };
 
 struct search {
-	struct host_reading *r;
+	struct host_reading *reading;
 	struct host_allocator sums;
 	uint64_t groups;   /* in use */
 	uint64_t inner;	   /* bytes of slots that hold groups */
@@ -135,7 +135,7 @@ static int add_free_slots(struct search *search, const struct group *group)
 	int err = 0;
 
 	if (group->free && group->slot < EXACT)
-		return add_free(search->r,
+		return add_free(search->reading,
 				first + (unsigned)__builtin_ctz(group->free) * group->slot,
 				(unsigned)__builtin_popcount(group->free) * group->slot,
 				&search->sums.free_blocks);
@@ -143,8 +143,8 @@ static int add_free_slots(struct search *search, const struct group *group)
 		for (end = i; end < group->slots && group->free >> end & 1; end++)
 			;
 		if (end > i)
-			err = add_free(search->r, first + i * group->slot, (end - i) * group->slot,
-				       &search->sums.free_blocks);
+			err = add_free(search->reading, first + i * group->slot,
+				       (end - i) * group->slot, &search->sums.free_blocks);
 	}
 	return err;
 }
@@ -158,9 +158,10 @@ static int add_group(struct search *search, const struct group *group)
 	search->sums.live += used * group->slot;
 	search->inner += group->nested ? outer_slot(group) : 0;
 	search->sums.arenas += group->mapped != 0;
-	err = search->r->o->brief ? 0 : add_free_slots(search, group);
+	err = search->reading->opts->brief ? 0 : add_free_slots(search, group);
 	if (!err && group->mapped)
-		err = host_spans__add(&search->r->claims, group->addr, group->mapped, HOST_MALLOC);
+		err = host_spans__add(&search->reading->claims, group->addr, group->mapped,
+				      HOST_MALLOC);
 	return err;
 }
 
@@ -169,7 +170,7 @@ static int add_group(struct search *search, const struct group *group)
 /* Reads the area at `at` and adds its groups. -ENOENT: it does not verify. */
 static int add_area(struct search *search, uint64_t secret, uint64_t at, uint8_t area[AREA])
 {
-	struct host_reading *reading = search->r;
+	struct host_reading *reading = search->reading;
 	int err = -ENOENT;
 
 	if (at && at % AREA == 0 && host_places__is_private_memory(&reading->maps, at, AREA))
@@ -212,7 +213,7 @@ static int add_areas(struct search *search, uint64_t secret, uint64_t head, uint
 /* As add_areas(), but tries again if the process changes its tables meanwhile. */
 static int try_areas(struct search *search, uint64_t secret, uint64_t head, uint64_t tail)
 {
-	struct host_reading *reading = search->r;
+	struct host_reading *reading = search->reading;
 	size_t claims = reading->claims.n, second = reading->second.n;
 	int err = -ENOENT;
 
@@ -236,7 +237,7 @@ static bool is_context(struct search *search, const uint8_t *words)
 {
 	uint64_t head = proc__word(words + AREA_HEAD);
 	uint64_t secret = proc__word(words), check;
-	const struct host_reading *reading = search->r;
+	const struct host_reading *reading = search->reading;
 	uint32_t init_done;
 
 	memcpy(&init_done, words + INIT_DONE, 4);
@@ -252,7 +253,7 @@ static bool is_context(struct search *search, const uint8_t *words)
 static int search_data(struct search *search, size_t i)
 {
 	struct host_data data;
-	int err = host_places__read_data(search->r, i, DATA_MAX, &data);
+	int err = host_places__read_data(search->reading, i, DATA_MAX, &data);
 
 	if (err)
 		return host_places__is_local(err) ? -ENOENT : err;
@@ -285,12 +286,12 @@ static bool is_library(const struct map *map)
  * search_data(). *library: a mapping of the library; SIZE_MAX: none. */
 static int search_all(struct search *search, size_t *library)
 {
-	const struct maps *maps = &search->r->maps.maps;
+	const struct maps *maps = &search->reading->maps.maps;
 	char exe[4096];
 	int err = -ENOENT;
 
 	*library = SIZE_MAX;
-	proc__exe(search->r->proc, exe, sizeof(exe));
+	proc__exe(search->reading->proc, exe, sizeof(exe));
 	for (size_t i = 0; i < maps->n && err == -ENOENT; i++) {
 		const struct map *map = &maps->v[i];
 
@@ -305,12 +306,12 @@ static int search_all(struct search *search, size_t *library)
 
 int host_musl__read(struct host_reading *reading)
 {
-	struct search search = { .r = reading };
+	struct search search = { .reading = reading };
 	struct host_allocator *allocator;
 	size_t library;
 	int err = search_all(&search, &library);
 
-	if (err == -ENOENT && library != SIZE_MAX && !reading->l->allocators)
+	if (err == -ENOENT && library != SIZE_MAX && !reading->ledger->allocators)
 		host_reading__add_allocator(reading, "musl", library); /* an older malloc */
 	if (err)
 		return err == -ENOENT ? 0 : err;
@@ -321,7 +322,7 @@ int host_musl__read(struct host_reading *reading)
 	snprintf(allocator->version, sizeof(allocator->version), "mallocng");
 	allocator->arenas = search.sums.arenas;
 	allocator->tables = search.sums.tables;
-	allocator->free_known = !reading->o->brief;
+	allocator->free_known = !reading->opts->brief;
 	allocator->live = search.sums.live;
 	allocator->free_blocks = search.sums.free_blocks;
 	return 0;

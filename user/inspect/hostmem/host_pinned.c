@@ -29,7 +29,7 @@
 
 /* A walk over the entries of PyTorch's table of pinned blocks. */
 struct pinned {
-	struct host_reading *r;
+	struct host_reading *reading;
 	uint64_t n; /* entries so far */
 	int at;	    /* offset of the address in a HostBlock; -1: not known yet */
 	bool bad;
@@ -120,10 +120,10 @@ static int on_entry(void *ctx, const uint8_t *entry)
 
 	if (++pinned->n > MAX_PINNED)
 		return 1;
-	if (!addr || addr % HOST_PAGE || !maps__find(&pinned->r->maps.maps, addr))
+	if (!addr || addr % HOST_PAGE || !maps__find(&pinned->reading->maps.maps, addr))
 		return 1;
 	if (!pointer_like(host_block) ||
-	    proc__read(pinned->r->proc, host_block, block, sizeof(block)))
+	    proc__read(pinned->reading->proc, host_block, block, sizeof(block)))
 		return 1;
 	offset = find_offset(block, addr);
 	if (offset < 0 || (pinned->at >= 0 && offset != pinned->at)) /* the same in all blocks */
@@ -133,8 +133,8 @@ static int on_entry(void *ctx, const uint8_t *entry)
 	if (size > UINT64_MAX - addr)
 		return 1;
 	in_use = block[offset + 8];
-	blocks = in_use ? &pinned->r->pinned : &pinned->r->second;
-	pinned->err = host_spans__add(&pinned->r->claims, addr, size, HOST_PINNED)
+	blocks = in_use ? &pinned->reading->pinned : &pinned->reading->second;
+	pinned->err = host_spans__add(&pinned->reading->claims, addr, size, HOST_PINNED)
 			      ?: host_spans__add(blocks, addr, size, HOST_PINNED);
 	return pinned->err;
 }
@@ -155,7 +155,7 @@ static int read_blocks(struct host_reading *reading, uint64_t addr)
 		return -ENOMEM;
 	len = cudaalloc_mem__read_window(reading->proc, addr, window, IMPL_WINDOW);
 	for (long offset = 0; offset + (long)TABLE_HEADER <= len && err == -ENOENT; offset += 8) {
-		struct pinned p = { .r = reading, .at = -1 };
+		struct pinned p = { .reading = reading, .at = -1 };
 
 		if (!table__parse(window + offset, &table))
 			continue;
@@ -274,14 +274,14 @@ static void set_known(struct host_figure *f, bool known)
 static int add_up(struct host_reading *reading)
 {
 	bool known = reading->pinned_known && reading->has_driver,
-	     tensors = known && reading->o->storages_known;
-	struct host_figure *part = reading->l->sheet.part;
+	     tensors = known && reading->opts->storages_known;
+	struct host_figure *part = reading->ledger->sheet.part;
 	struct host_spans storages = { 0 };
 	int err = 0;
 
-	for (size_t i = 0; i < reading->o->n && reading->pinned.n && !err; i++)
-		err = host_spans__add(&storages, reading->o->storages[i].addr,
-				      reading->o->storages[i].size, HOST_TENSORS);
+	for (size_t i = 0; i < reading->opts->n && reading->pinned.n && !err; i++)
+		err = host_spans__add(&storages, reading->opts->storages[i].addr,
+				      reading->opts->storages[i].size, HOST_TENSORS);
 	err = err ?: host_spans__resolve(&storages);
 	for (size_t i = 0; i < reading->pinned.n && !err; i++) {
 		const struct span *b = &reading->pinned.v[i];

@@ -140,7 +140,7 @@ size_t host_spans__after(const struct host_spans *s, uint64_t addr)
 struct host_allocator *host_reading__add_allocator(struct host_reading *reading, const char *name,
 						   size_t map)
 {
-	struct host_ledger *ledger = reading->l;
+	struct host_ledger *ledger = reading->ledger;
 	struct host_allocator *allocator;
 
 	if (ledger->allocators == HOST_ALLOCATORS)

@@ -217,7 +217,7 @@ static bool add_pools(const uint8_t (*h)[POOL_HEADER], const uint32_t *index, si
 
 /* Pools whose headers are read at once, and the sums so far. */
 struct batch {
-	uint8_t h[BATCH][POOL_HEADER];
+	uint8_t headers[BATCH][POOL_HEADER];
 	struct proc_piece piece[BATCH];
 	uint32_t index[BATCH];
 	size_t n;
@@ -235,8 +235,8 @@ static int read_batch(const struct host_reading *r, struct batch *batch)
 		return err;
 	for (size_t i = 0; i < batch->n; i++)
 		batch->bad |= batch->piece[i].err != 0;
-	batch->bad = batch->bad || !add_pools((const uint8_t(*)[POOL_HEADER])batch->h, batch->index,
-					      batch->n, batch->pool, &batch->sum);
+	batch->bad = batch->bad || !add_pools((const uint8_t(*)[POOL_HEADER])batch->headers,
+					      batch->index, batch->n, batch->pool, &batch->sum);
 	batch->n = 0;
 	return 0;
 }
@@ -257,9 +257,9 @@ static int read_pools(const struct host_reading *reading, const struct arenas *a
 		uint64_t at = (arenas->v[i].addr + arenas->pool - 1) / arenas->pool * arenas->pool;
 
 		for (; at < arenas->v[i].next_pool && !err; at += arenas->pool) {
-			batch->piece[batch->n] = (struct proc_piece){ .addr = at,
-								      .buf = batch->h[batch->n],
-								      .len = POOL_HEADER };
+			batch->piece[batch->n] = (struct proc_piece){
+				.addr = at, .buf = batch->headers[batch->n], .len = POOL_HEADER
+			};
 			batch->index[batch->n++] = arenas->v[i].index;
 			if (batch->n == BATCH)
 				err = read_batch(reading, batch);
@@ -294,7 +294,7 @@ static bool are_swapped(const struct host_reading *reading, const struct arenas 
 
 int host_pymalloc__read(struct host_reading *reading)
 {
-	struct host_python *to = &reading->l->python;
+	struct host_python *to = &reading->ledger->python;
 	struct arenas arenas = { 0 };
 	int major, minor, micro, err = 0;
 
@@ -312,7 +312,7 @@ int host_pymalloc__read(struct host_reading *reading)
 		to->arena += size;
 		err = host_spans__add(&reading->claims, arenas.v[i].addr, size, HOST_PYTHON);
 	}
-	if (!err && !reading->o->brief && !are_swapped(reading, &arenas)) {
+	if (!err && !reading->opts->brief && !are_swapped(reading, &arenas)) {
 		err = read_pools(reading, &arenas, to);
 		if (host_places__is_local(err))
 			err = 0;

@@ -229,7 +229,7 @@ uint64_t host_resident__zero_frame(void)
 struct walk {
 	resident_fn fn;
 	void *ctx;
-	struct host_resident *r;
+	struct host_resident *resident;
 	bool files;   /* only pages of files */
 	bool swapped; /* swapped pages, too */
 };
@@ -240,7 +240,7 @@ struct walk {
 static int scan_pages(const struct walk *walk, uint64_t start, uint64_t end, uint64_t *at,
 		      size_t *n)
 {
-	struct host_resident *resident = walk->r;
+	struct host_resident *resident = walk->resident;
 	uint64_t wanted = SCAN_PRESENT | SCAN_PFNZERO | (walk->files ? SCAN_FILE : 0);
 	struct scan_arg a = { .size = sizeof(a),
 			      .start = start,
@@ -278,7 +278,7 @@ static bool is_wanted(const struct walk *walk, uint64_t categories)
 /* Calls the walk's fn for the resident ranges of [start, end), as PAGEMAP_SCAN finds them. */
 static int walk_by_scan(const struct walk *walk, uint64_t start, uint64_t end)
 {
-	struct host_resident *resident = walk->r;
+	struct host_resident *resident = walk->resident;
 	size_t n = 0;
 	int err = 0;
 
@@ -299,13 +299,13 @@ static int take_words(void *ctx, uint64_t start, const uint64_t *words, size_t n
 	int err = 0;
 
 	for (size_t i = 0, to; i < n && !err; i = to) {
-		bool resident = is_resident(walk->r, words[i]);
+		bool resident = is_resident(walk->resident, words[i]);
 
-		for (to = i + 1; to < n && is_resident(walk->r, words[to]) == resident;)
+		for (to = i + 1; to < n && is_resident(walk->resident, words[to]) == resident;)
 			to++;
 		if (resident)
-			err = walk->fn(walk->ctx, start + i * walk->r->page,
-				       start + to * walk->r->page);
+			err = walk->fn(walk->ctx, start + i * walk->resident->page,
+				       start + to * walk->resident->page);
 	}
 	return err;
 }
@@ -313,20 +313,20 @@ static int take_words(void *ctx, uint64_t start, const uint64_t *words, size_t n
 /* Calls the walk's fn for the resident ranges of the pages that [start, end) touches. */
 static int walk(struct walk *w, uint64_t start, uint64_t end)
 {
-	uint64_t page = w->r->page;
+	uint64_t page = w->resident->page;
 
 	start -= start % page;
 	end += (page - end % page) % page;
 	if (end <= start)
 		return end < start ? -EINVAL : 0;
-	return w->r->no_scan ? each_words(w->r, start, end, take_words, w)
-			     : walk_by_scan(w, start, end);
+	return w->resident->no_scan ? each_words(w->resident, start, end, take_words, w)
+				    : walk_by_scan(w, start, end);
 }
 
 int host_resident__walk(struct host_resident *resident, uint64_t start, uint64_t end,
 			resident_fn fn, void *ctx)
 {
-	struct walk w = { .fn = fn, .ctx = ctx, .r = resident };
+	struct walk w = { .fn = fn, .ctx = ctx, .resident = resident };
 
 	return walk(&w, start, end);
 }
@@ -336,7 +336,7 @@ int host_resident__walk(struct host_resident *resident, uint64_t start, uint64_t
 static int scan_each(struct host_resident *resident, uint64_t start, uint64_t end, resident_fn fn,
 		     void *ctx)
 {
-	struct walk w = { .fn = fn, .ctx = ctx, .r = resident, .swapped = true };
+	struct walk w = { .fn = fn, .ctx = ctx, .resident = resident, .swapped = true };
 
 	return walk_by_scan(&w, start, end);
 }
@@ -381,7 +381,7 @@ static int add_up(void *ctx, uint64_t start, uint64_t end)
 int host_resident__count(struct host_resident *resident, uint64_t start, uint64_t end, bool device,
 			 uint64_t *ret)
 {
-	struct walk w = { .fn = add_up, .ctx = ret, .r = resident, .files = device };
+	struct walk w = { .fn = add_up, .ctx = ret, .resident = resident, .files = device };
 
 	*ret = 0;
 	return walk(&w, start, end);
@@ -395,8 +395,8 @@ int host_resident__count(struct host_resident *resident, uint64_t start, uint64_
  */
 
 struct adding {
-	struct host_resident *r;
-	struct smaps_figures *f;
+	struct host_resident *resident;
+	struct smaps_figures *figures;
 	bool shares;	     /* PSS, too */
 	uint64_t pss;	     /* 1/SHARE_SCALE bytes */
 	uint64_t start, end; /* resident addresses whose words are not read yet */
@@ -405,11 +405,11 @@ struct adding {
 /* Adds a page that `count` processes map. */
 static void add_page(struct adding *adding, bool file, uint64_t count)
 {
-	uint64_t page = adding->r->page;
+	uint64_t page = adding->resident->page;
 
-	adding->f->rss += page;
-	adding->f->anonymous += file ? 0 : page;
-	adding->f->own += count == 1 ? page : 0;
+	adding->figures->rss += page;
+	adding->figures->anonymous += file ? 0 : page;
+	adding->figures->own += count == 1 ? page : 0;
 	adding->pss += page * SHARE_SCALE / count;
 }
 
@@ -427,12 +427,13 @@ static size_t count_window(const uint64_t *frames, size_t i, size_t n, size_t *l
 	return k - i;
 }
 
-/* Adds n pages of adding->r->frames by the number of processes that map them. An entry is the frame
+/* Adds n pages of adding->resident->frames by the number of processes that map them. An entry is
+ * the frame
  * << 1, plus 1 for a page of a file. Pages with 0 processes are no memory: the page of zeros, and
  * memory of devices. */
 static int add_counted(struct adding *adding, size_t n)
 {
-	const uint64_t *frames = adding->r->frames;
+	const uint64_t *frames = adding->resident->frames;
 	uint64_t counts[COUNTS];
 	size_t len, these;
 
@@ -440,7 +441,7 @@ static int add_counted(struct adding *adding, size_t n)
 		ssize_t got;
 
 		these = count_window(frames, i, n, &len);
-		got = io__pread(adding->r->counts, counts, len * sizeof(*counts),
+		got = io__pread(adding->resident->counts, counts, len * sizeof(*counts),
 				(frames[i] >> 1) * sizeof(*counts));
 		if (got < 0)
 			return (int)got;
@@ -469,13 +470,13 @@ static int add_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 		bool file = word & WORD_FILE;
 
 		if (!(word & WORD_PRESENT) && (word & WORD_SWAPPED))
-			adding->f->swap += adding->r->page;
-		if (!is_resident(adding->r, word))
+			adding->figures->swap += adding->resident->page;
+		if (!is_resident(adding->resident, word))
 			continue;
 		if (word & WORD_EXCLUSIVE)
 			add_page(adding, file, 1);
-		else if (adding->r->counts >= 0 && (adding->shares || !file))
-			adding->r->frames[open++] = (word & WORD_FRAME) << 1 | file;
+		else if (adding->resident->counts >= 0 && (adding->shares || !file))
+			adding->resident->frames[open++] = (word & WORD_FRAME) << 1 | file;
 		else /* shared; its exact share is not wanted or not known */
 			add_page(adding, file, 2);
 	}
@@ -485,7 +486,7 @@ static int add_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 /* Reads the words of the addresses that were collected. */
 static int flush_range(struct adding *a)
 {
-	return a->end ? each_words(a->r, a->start, a->end, add_words, a) : 0;
+	return a->end ? each_words(a->resident, a->start, a->end, add_words, a) : 0;
 }
 
 /* Collects a range that PAGEMAP_SCAN found. Reads the words of the range before it, unless the gap
@@ -494,7 +495,7 @@ static int add_scanned(void *ctx, uint64_t start, uint64_t end)
 {
 	struct adding *adding = ctx;
 	/* A gap may have pages of zeros. The words show these only if frames can be seen. */
-	uint64_t gap = adding->r->zero ? GAP * adding->r->page : 0;
+	uint64_t gap = adding->resident->zero ? GAP * adding->resident->page : 0;
 	int err = 0;
 
 	if (adding->end && start - adding->end <= gap) {
@@ -511,7 +512,7 @@ static int add_scanned(void *ctx, uint64_t start, uint64_t end)
 int host_resident__figures(struct host_resident *resident, uint64_t start, uint64_t end,
 			   bool shares, struct smaps_figures *ret)
 {
-	struct adding adding = { .r = resident, .f = ret, .shares = shares };
+	struct adding adding = { .resident = resident, .figures = ret, .shares = shares };
 	int err;
 
 	*ret = (struct smaps_figures){ 0 };

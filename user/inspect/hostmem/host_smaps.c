@@ -218,8 +218,8 @@ static int read_text(const struct proc *proc, struct host_smaps *ret)
 /* ---- figures from the page map ---- */
 
 struct reading {
-	struct host_resident *r;
-	struct host_smaps *s;
+	struct host_resident *resident;
+	struct host_smaps *smaps;
 	struct host_huge huge;
 	bool shares;
 	size_t *large; /* indexes of mappings that are read after the others */
@@ -244,17 +244,18 @@ static bool is_device(const struct map *map)
 /* Sets the figures of mapping i from its pages below `end`. 0 or -errno. */
 static int read_figures(struct reading *reading, size_t i, uint64_t end)
 {
-	const struct map *map = &reading->s->maps.v[i];
-	struct smaps_figures *figures = &reading->s->v[i];
+	const struct map *map = &reading->smaps->maps.v[i];
+	struct smaps_figures *figures = &reading->smaps->v[i];
 	int err;
 
 	/* A brief reading needs RSS only, which PAGEMAP_SCAN counts. Without PAGEMAP_SCAN, each
 	 * page's word is read in any case, and has all figures. */
-	if (reading->s->brief && !host_resident__lacks_scan(reading->r))
-		err = host_resident__count(reading->r, map->start, end, is_device(map),
+	if (reading->smaps->brief && !host_resident__lacks_scan(reading->resident))
+		err = host_resident__count(reading->resident, map->start, end, is_device(map),
 					   &figures->rss);
 	else
-		err = host_resident__figures(reading->r, map->start, end, reading->shares, figures);
+		err = host_resident__figures(reading->resident, map->start, end, reading->shares,
+					     figures);
 	reading->found += figures->rss;
 	return err;
 }
@@ -263,14 +264,14 @@ static int read_figures(struct reading *reading, size_t i, uint64_t end)
  * Puts a large mapping off if the kernel cannot skip addresses without memory. */
 static int read_first(struct reading *reading, size_t i)
 {
-	const struct map *map = &reading->s->maps.v[i];
+	const struct map *map = &reading->smaps->maps.v[i];
 
 	if (is_foreign(map))
 		return 0;
 	if (host_huge__has(&reading->huge, map))
-		return host_resident__count(reading->r, map->start, map->end, false,
-					    &reading->s->v[i].hugetlb);
-	if (host_resident__lacks_scan(reading->r) && map->end - map->start > LARGE) {
+		return host_resident__count(reading->resident, map->start, map->end, false,
+					    &reading->smaps->v[i].hugetlb);
+	if (host_resident__lacks_scan(reading->resident) && map->end - map->start > LARGE) {
 		reading->large[reading->n_large++] = i;
 		return 0;
 	}
@@ -279,7 +280,7 @@ static int read_first(struct reading *reading, size_t i)
 
 static uint64_t size_of(const struct reading *g, size_t i)
 {
-	return g->s->maps.v[i].end - g->s->maps.v[i].start;
+	return g->smaps->maps.v[i].end - g->smaps->maps.v[i].start;
 }
 
 static bool is_reserved(const struct map *m)
@@ -292,9 +293,9 @@ static int compare_large(const void *a, const void *b, void *ctx)
 {
 	const struct reading *g = ctx;
 	size_t i = *(const size_t *)a, k = *(const size_t *)b;
-	bool reserved = is_reserved(&g->s->maps.v[i]);
+	bool reserved = is_reserved(&g->smaps->maps.v[i]);
 
-	if (reserved != is_reserved(&g->s->maps.v[k]))
+	if (reserved != is_reserved(&g->smaps->maps.v[k]))
 		return reserved ? 1 : -1;
 	return size_of(g, i) < size_of(g, k) ? -1 : size_of(g, i) > size_of(g, k);
 }
@@ -302,7 +303,7 @@ static int compare_large(const void *a, const void *b, void *ctx)
 /* Bytes of RSS that no mapping explains so far, beyond the error of the kernel's counters. */
 static uint64_t unexplained(const struct reading *reading)
 {
-	const struct host_status *st = host_resident__status(reading->r);
+	const struct host_status *st = host_resident__status(reading->resident);
 	uint64_t error = (st->threads * THREAD_PAGES + MORE_PAGES) *
 			 (uint64_t)sysconf(_SC_PAGESIZE);
 
@@ -317,16 +318,16 @@ static int read_one_large(struct reading *reading, size_t i, uint64_t *in_vain)
 	uint64_t left = unexplained(reading), before = reading->found, part;
 	int err;
 
-	if (!left && (is_reserved(&reading->s->maps.v[i]) || size > SPARSE))
+	if (!left && (is_reserved(&reading->smaps->maps.v[i]) || size > SPARSE))
 		return 0;
 	part = host_smaps__min(size, (*in_vain + left) / page * page);
-	err = read_figures(reading, i, reading->s->maps.v[i].start + part);
+	err = read_figures(reading, i, reading->smaps->maps.v[i].start + part);
 	before = reading->found - before; /* from here on: the mapping's resident bytes */
 	*in_vain -= host_smaps__min(*in_vain, part > before ? part - before : 0);
 	if (part < size && !err) {
 		/* The rest of the process's RSS may be anywhere in this mapping. */
 		left = host_smaps__min(unexplained(reading), size - part) / page * page;
-		reading->s->v[i].rss += left;
+		reading->smaps->v[i].rss += left;
 		reading->found += left;
 	}
 	return err;
@@ -349,11 +350,11 @@ static int read_all(struct reading *reading)
 {
 	int err = 0;
 
-	reading->s->v = calloc(reading->s->maps.n + 1, sizeof(*reading->s->v));
-	reading->large = calloc(reading->s->maps.n + 1, sizeof(*reading->large));
-	if (!reading->s->v || !reading->large)
+	reading->smaps->v = calloc(reading->smaps->maps.n + 1, sizeof(*reading->smaps->v));
+	reading->large = calloc(reading->smaps->maps.n + 1, sizeof(*reading->large));
+	if (!reading->smaps->v || !reading->large)
 		return -ENOMEM;
-	for (size_t i = 0; i < reading->s->maps.n && !err; i++)
+	for (size_t i = 0; i < reading->smaps->maps.n && !err; i++)
 		err = read_first(reading, i);
 	return err ?: read_large(reading);
 }
@@ -365,7 +366,7 @@ static int read_pages(const struct proc *proc, struct host_resident *resident, b
 {
 	const struct host_status *st = host_resident__status(resident);
 	struct host_smaps smaps = { .brief = !shares && st->rss >= BRIEF_FROM };
-	struct reading reading = { .r = resident, .s = &smaps };
+	struct reading reading = { .resident = resident, .smaps = &smaps };
 	int err = proc__maps(proc, &smaps.maps);
 	uint64_t rss;
 

@@ -55,7 +55,7 @@ struct span_info {
 
 /* Copies of small parts of the tables. */
 struct tables {
-	struct host_reading *r;
+	struct host_reading *reading;
 	struct host_tcmalloc_places *at;
 	unsigned classes; /* number of size classes, with class 0 */
 	uint32_t size[CLASSES], move[CLASSES];
@@ -111,7 +111,7 @@ static int read_table(const struct host_reading *r, uint64_t addr, void *buf, si
 
 /* Parts of the target's memory with spans. */
 struct windows {
-	const struct host_reading *r;
+	const struct host_reading *reading;
 	uint64_t loads;
 	struct {
 		uint64_t addr;	 /* 0: empty */
@@ -130,12 +130,12 @@ static int read_span(struct windows *windows, uint64_t addr, struct span_info *r
 	int err;
 
 	if (windows->w[slot].addr != start) {
-		if (!is_private(windows->r, addr, SPAN))
+		if (!is_private(windows->reading, addr, SPAN))
 			return -ENOENT;
 		if (++windows->loads > MAX_LOADS)
 			return -E2BIG;
 		windows->w[slot].addr = 0;
-		err = read_table(windows->r, start, windows->w[slot].v, WINDOW + SPAN);
+		err = read_table(windows->reading, start, windows->w[slot].v, WINDOW + SPAN);
 		if (err)
 			return err;
 		windows->w[slot].addr = start;
@@ -178,7 +178,7 @@ static int is_leaf(struct windows *windows, uint64_t leaf, uint64_t first, unsig
 	int err;
 
 	for (uint64_t i = 0; i < n; i += 512) {
-		err = read_table(windows->r, leaf + 8 * i, values, sizeof(values));
+		err = read_table(windows->reading, leaf + 8 * i, values, sizeof(values));
 		if (err)
 			return err;
 		for (uint64_t k = 0; k < 512; k++) {
@@ -203,7 +203,7 @@ static int is_root(struct windows *windows, const uint8_t *root, unsigned shift)
 		leaf = proc__word(root + 8 * i);
 		if (!leaf)
 			continue;
-		if (!is_private(windows->r, leaf, 8 * leaf_length(shift)))
+		if (!is_private(windows->reading, leaf, 8 * leaf_length(shift)))
 			return -ENOENT;
 		first = found++ ? first : i;
 	}
@@ -227,7 +227,7 @@ static int64_t find_root(struct windows *windows, const struct host_data *data, 
 		uint64_t word = proc__word(data->v + at);
 
 		if (at >= bytes && word && entries && entries <= LEAVES &&
-		    host_places__is_code(&windows->r->maps, word)) {
+		    host_places__is_code(&windows->reading->maps, word)) {
 			err = is_root(windows, data->v + at - bytes, shift);
 			if (!err)
 				return (int64_t)(at - bytes);
@@ -368,7 +368,7 @@ static bool add_central(const struct tables *tables, const uint8_t *words, uint6
 	for (unsigned i = 0; i < tables->classes; i++) {
 		size_t at = (size_t)CENTRAL * i;
 
-		if (!parse_central(tables->r, words + at, addr + at, &central) ||
+		if (!parse_central(tables->reading, words + at, addr + at, &central) ||
 		    central.size_class != i)
 			return false;
 		if (!i)
@@ -404,15 +404,15 @@ static int read_cache(struct tables *tables, uint64_t addr, uint8_t words[CACHE_
 	uint8_t first[8];
 	int err;
 
-	if (!is_private(tables->r, addr, LISTS_END))
+	if (!is_private(tables->reading, addr, LISTS_END))
 		return -ENOENT;
 	if (++tables->tries > MAX_TRIES)
 		return -E2BIG;
 	/* Most pointers lead to something else: look at one list, of the first size class. */
-	err = read_table(tables->r, addr + FREE_LIST + FREE_LIST_SIZE, first, sizeof(first));
+	err = read_table(tables->reading, addr + FREE_LIST + FREE_LIST_SIZE, first, sizeof(first));
 	if (err || word4(first) != tables->size[1])
 		return err ?: -ENOENT;
-	err = read_table(tables->r, addr, words, CACHE_END);
+	err = read_table(tables->reading, addr, words, CACHE_END);
 	if (err)
 		return err;
 	*bytes = 0;
@@ -472,7 +472,7 @@ static int add_caches(struct tables *tables, uint64_t first, struct free_objects
 			break;
 		if (next_at && proc__word(words + next_at + 8) != before)
 			return -ENOENT; /* `first` is not the first cache, or the list changed */
-		err = host_spans__add(&tables->r->claims, addr, CACHE_END, HOST_MALLOC);
+		err = host_spans__add(&tables->reading->claims, addr, CACHE_END, HOST_MALLOC);
 		objects->thread += bytes;
 		before = addr;
 		addr = next_at ? proc__word(words + next_at) : 0;
@@ -484,17 +484,17 @@ static int add_caches(struct tables *tables, uint64_t first, struct free_objects
 /* Finds the variable ThreadCache::thread_heaps_. -ENOENT: not found. */
 static int find_caches(struct tables *tables, const struct host_data *data, uint64_t *ret)
 {
-	size_t claims = tables->r->claims.n;
+	size_t claims = tables->reading->claims.n;
 	struct free_objects objects;
 	int err;
 
 	for (uint64_t at = 0; at + 8 <= data->len; at += 8) {
 		uint64_t addr = proc__word(data->v + at);
 
-		if (addr < HOST_PAGE || !is_private(tables->r, addr, LISTS_END))
+		if (addr < HOST_PAGE || !is_private(tables->reading, addr, LISTS_END))
 			continue;
 		err = add_caches(tables, addr, &objects);
-		tables->r->claims.n = claims;
+		tables->reading->claims.n = claims;
 		*ret = data->addr + at;
 		if (err != -ENOENT)
 			return err;
@@ -517,7 +517,7 @@ static int find_in_data(struct tables *tables, struct windows *windows,
 	if (root < 0)
 		return (int)root;
 	places->root = data->addr + (uint64_t)root;
-	places->stats = find_stats(tables->r, data, (uint64_t)root, places->shift);
+	places->stats = find_stats(tables->reading, data, (uint64_t)root, places->shift);
 	places->sizes = places->stats ? find_sizes(data, tables) : 0;
 	places->central = places->sizes ? find_central(data, tables) : 0;
 	if (!places->central)
@@ -534,7 +534,7 @@ static bool is_own_file(const struct map *m)
 static int find_in_file(struct tables *tables, struct windows *windows, size_t i)
 {
 	struct host_data data;
-	int err = host_places__read_data(tables->r, i, DATA_MAX, &data);
+	int err = host_places__read_data(tables->reading, i, DATA_MAX, &data);
 
 	if (err)
 		return host_places__is_local(err) ? -ENOENT : err;
@@ -543,7 +543,7 @@ static int find_in_file(struct tables *tables, struct windows *windows, size_t i
 	if (err)
 		tables->at->root = 0;
 	else
-		tables->at->data = tables->r->maps.maps.v[i].start;
+		tables->at->data = tables->reading->maps.maps.v[i].start;
 	return err;
 }
 
@@ -563,11 +563,11 @@ static bool has_google_malloc(const struct proc *p, const struct map *m)
  * once. -ENOENT: not found. */
 static int find_tables(struct tables *tables, struct windows *windows)
 {
-	const struct maps *maps = &tables->r->maps.maps;
+	const struct maps *maps = &tables->reading->maps.maps;
 	int err = -ENOENT;
 	char exe[4096];
 
-	proc__exe(tables->r->proc, exe, sizeof(exe));
+	proc__exe(tables->reading->proc, exe, sizeof(exe));
 	for (size_t i = 0; i < maps->n && err == -ENOENT; i++) {
 		const struct map *map = &maps->v[i];
 
@@ -579,7 +579,7 @@ static int find_tables(struct tables *tables, struct windows *windows)
 			err = find_in_file(tables, windows, i);
 			tables->at->absent = err == -ENOENT ? map->start : 0;
 			tables->at->google = err == -ENOENT &&
-					     has_google_malloc(tables->r->proc, map);
+					     has_google_malloc(tables->reading->proc, map);
 		}
 	}
 	return err;
@@ -588,15 +588,15 @@ static int find_tables(struct tables *tables, struct windows *windows)
 /* ---- the page map ---- */
 
 struct walk {
-	struct tables *t;
-	struct windows *c;
+	struct tables *tables;
+	struct windows *windows;
 	struct host_spans *claims, *second;
 	uint64_t next; /* the first page that is not in a span yet */
 	uint64_t spans, stale;
 	uint64_t pages;		   /* in all spans */
 	struct span run;	   /* neighbouring spans */
 	struct host_spans entries; /* pages with spans' entries */
-	uint64_t tables;	   /* bytes of leaves and entries */
+	uint64_t table_bytes;	   /* of leaves and entries */
 };
 
 /* Claims the run of neighbouring spans, and begins an empty one. */
@@ -612,7 +612,7 @@ static int end_run(struct walk *walk)
 /* Adds the page with the entry of the span that was read last, at addr. */
 static int add_entry(struct walk *walk, uint64_t addr)
 {
-	uint8_t *claimed = &walk->c->w[addr / WINDOW % WINDOWS].claimed;
+	uint8_t *claimed = &walk->windows->w[addr / WINDOW % WINDOWS].claimed;
 	uint8_t bit = (uint8_t)(1u << addr % WINDOW / HOST_PAGE);
 
 	if (*claimed & bit)
@@ -635,18 +635,18 @@ static uint64_t estimate(uint64_t size, uint64_t period)
  * addresses. */
 static int add_sample(struct walk *walk, const struct span_info *span)
 {
-	struct host_samples *to = walk->t->r->o->samples;
+	struct host_samples *to = walk->tables->reading->opts->samples;
 	uint64_t values[2 + HOST_SAMPLE_CALLS];
 	int err;
 
 	if (!to || !to->period || span->location != IN_USE || span->size_class ||
-	    !is_private(walk->t->r, span->trace, sizeof(values)))
+	    !is_private(walk->tables->reading, span->trace, sizeof(values)))
 		return 0;
-	err = read_table(walk->t->r, span->trace, values, sizeof(values));
+	err = read_table(walk->tables->reading, span->trace, values, sizeof(values));
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	if (!values[0] || values[0] > span->length << walk->t->at->shift ||
-	    !host_places__is_code(&walk->t->r->maps, values[2]))
+	if (!values[0] || values[0] > span->length << walk->tables->at->shift ||
+	    !host_places__is_code(&walk->tables->reading->maps, values[2]))
 		return 0; /* the block was freed meanwhile */
 	return host_samples__add(to, 1, estimate(values[0], to->period), values + 2, values[1]);
 }
@@ -654,7 +654,7 @@ static int add_sample(struct walk *walk, const struct span_info *span)
 /* Adds the span whose entry in the table of spans is at addr. */
 static int add_span(struct walk *walk, uint64_t addr, const struct span_info *span)
 {
-	unsigned shift = walk->t->at->shift;
+	unsigned shift = walk->tables->at->shift;
 	uint64_t start = span->start << shift, size = span->length << shift;
 	int err = 0;
 
@@ -687,10 +687,10 @@ static int walk_leaf(struct walk *walk, const uint64_t *v, uint64_t first, uint6
 			page++;
 			continue;
 		}
-		err = read_span(walk->c, addr, &span);
+		err = read_span(walk->windows, addr, &span);
 		if (err && err != -ENOENT)
 			return err;
-		if (err || !begins_at(walk->t, &span, page)) {
+		if (err || !begins_at(walk->tables, &span, page)) {
 			page++;
 			if (++walk->stale > MAX_STALE)
 				return -ENOENT;
@@ -708,7 +708,7 @@ static int walk_leaf(struct walk *walk, const uint64_t *v, uint64_t first, uint6
 /* Adds all spans. -ENOENT: the page map changed, or the table is no page map. -E2BIG: too large. */
 static int walk_root(struct walk *walk, const uint8_t *root, uint64_t *leaf)
 {
-	unsigned shift = walk->t->at->shift;
+	unsigned shift = walk->tables->at->shift;
 	uint64_t n = leaf_length(shift), leaves = 0;
 	int err = 0;
 
@@ -717,13 +717,13 @@ static int walk_root(struct walk *walk, const uint8_t *root, uint64_t *leaf)
 
 		if (!addr)
 			continue;
-		if (!is_private(walk->t->r, addr, 8 * n))
+		if (!is_private(walk->tables->reading, addr, 8 * n))
 			return -ENOENT;
 		if (++leaves > LEAVES)
 			return -E2BIG;
-		walk->tables += 8 * n;
+		walk->table_bytes += 8 * n;
 		err = host_spans__add(walk->claims, addr, 8 * n, HOST_MALLOC);
-		err = err ?: read_table(walk->t->r, addr, leaf, 8 * n);
+		err = err ?: read_table(walk->tables->reading, addr, leaf, 8 * n);
 		err = err ?: walk_leaf(walk, leaf, i * n, n);
 	}
 	return err ?: end_run(walk);
@@ -737,7 +737,7 @@ static int claim_entries(struct walk *walk)
 	for (size_t i = 0; i < walk->entries.n && !err; i++) {
 		const struct span *span = &walk->entries.v[i];
 
-		walk->tables += span->end - span->start;
+		walk->table_bytes += span->end - span->start;
 		err = host_spans__add(walk->claims, span->start, span->end - span->start,
 				      HOST_MALLOC);
 	}
@@ -747,12 +747,14 @@ static int claim_entries(struct walk *walk)
 /* Reads the page map and adds all spans. */
 static int walk_pages(struct walk *walk)
 {
-	unsigned shift = walk->t->at->shift;
+	unsigned shift = walk->tables->at->shift;
 	uint8_t *root = malloc(8 * root_length(shift));
 	uint64_t *leaf = malloc(8 * leaf_length(shift));
 	int err = root && leaf ? 0 : -ENOMEM;
 
-	err = err ?: read_table(walk->t->r, walk->t->at->root, root, 8 * root_length(shift));
+	err = err
+		      ?: read_table(walk->tables->reading, walk->tables->at->root, root,
+				    8 * root_length(shift));
 	err = err ?: walk_root(walk, root, leaf);
 	err = err ?: claim_entries(walk);
 	host_spans__free(&walk->entries);
@@ -771,9 +773,9 @@ static int read_counters(struct tables *tables, struct heap_stats *s, struct fre
 	uint8_t *central;
 	int err;
 
-	err = read_table(tables->r, places->sizes - SIZES_BEFORE, sizes, sizeof(sizes));
-	err = err ?: read_table(tables->r, places->stats, stats, sizeof(stats));
-	err = err ?: read_table(tables->r, places->caches, head, sizeof(head));
+	err = read_table(tables->reading, places->sizes - SIZES_BEFORE, sizes, sizeof(sizes));
+	err = err ?: read_table(tables->reading, places->stats, stats, sizeof(stats));
+	err = err ?: read_table(tables->reading, places->caches, head, sizeof(head));
 	if (err)
 		return err;
 	if (!parse_sizes(sizes + SIZES_BEFORE, places->sizes % 8 == 0, tables) ||
@@ -782,7 +784,8 @@ static int read_counters(struct tables *tables, struct heap_stats *s, struct fre
 	central = malloc((size_t)CENTRAL * tables->classes);
 	if (!central)
 		return -ENOMEM;
-	err = read_table(tables->r, places->central, central, (size_t)CENTRAL * tables->classes);
+	err = read_table(tables->reading, places->central, central,
+			 (size_t)CENTRAL * tables->classes);
 	if (!err && !add_central(tables, central, places->central, objects))
 		err = -ENOENT;
 	free(central);
@@ -792,7 +795,7 @@ static int read_counters(struct tables *tables, struct heap_stats *s, struct fre
 /* True if the spans of the page map and the counters agree, but for changes meanwhile. */
 static bool agree(const struct walk *w, const struct heap_stats *stats)
 {
-	uint64_t bytes = w->pages << w->t->at->shift;
+	uint64_t bytes = w->pages << w->tables->at->shift;
 	uint64_t apart = bytes > stats->system ? bytes - stats->system : stats->system - bytes;
 
 	return apart <= stats->system / 32 + (4u << 20);
@@ -802,10 +805,10 @@ static bool agree(const struct walk *w, const struct heap_stats *stats)
 static int read_once(struct tables *tables, struct windows *windows,
 		     struct host_allocator *allocator)
 {
-	struct walk walk = { .t = tables,
-			     .c = windows,
-			     .claims = &tables->r->claims,
-			     .second = &tables->r->second };
+	struct walk walk = { .tables = tables,
+			     .windows = windows,
+			     .claims = &tables->reading->claims,
+			     .second = &tables->reading->second };
 	struct free_objects objects = { 0 };
 	struct heap_stats stats;
 	uint64_t used, blocks;
@@ -831,7 +834,8 @@ static int read_once(struct tables *tables, struct windows *windows,
 					      .free_blocks = blocks,
 					      .purgeable = stats.free,
 					      .retained = stats.returned,
-					      .tables = walk.tables + objects.caches * CACHE_END };
+					      .tables = walk.table_bytes +
+							objects.caches * CACHE_END };
 	return 0;
 }
 
@@ -854,15 +858,15 @@ static void read_period(const struct host_reading *reading, struct host_samples 
 static int try_once(struct tables *tables, struct windows *windows,
 		    struct host_allocator *allocator)
 {
-	size_t claims = tables->r->claims.n, second = tables->r->second.n;
+	size_t claims = tables->reading->claims.n, second = tables->reading->second.n;
 	int err = read_once(tables, windows, allocator);
 
 	if (!err)
 		return 0;
-	tables->r->claims.n = claims;
-	tables->r->second.n = second;
-	if (tables->r->o->samples)
-		tables->r->o->samples->n = 0;
+	tables->reading->claims.n = claims;
+	tables->reading->second.n = second;
+	if (tables->reading->opts->samples)
+		tables->reading->opts->samples->n = 0;
 	tables->at->root = 0;
 	return err;
 }
@@ -885,8 +889,8 @@ static void add_allocator(struct host_reading *reading, const struct host_alloca
 
 	if (!allocator)
 		return;
-	if (reading->o->samples && reading->o->samples->period)
-		reading->o->samples->sampler = "tcmalloc";
+	if (reading->opts->samples && reading->opts->samples->period)
+		reading->opts->samples->sampler = "tcmalloc";
 	reading->free_blocks += figures->free_blocks;
 	allocator->known = allocator->free_known = true;
 	allocator->arenas = figures->arenas;
@@ -899,16 +903,16 @@ static void add_allocator(struct host_reading *reading, const struct host_alloca
 
 int host_tcmalloc__read(struct host_reading *reading)
 {
-	struct tables tables = { .r = reading, .at = &reading->places->tcmalloc };
+	struct tables tables = { .reading = reading, .at = &reading->places->tcmalloc };
 	struct windows *windows = calloc(1, sizeof(*windows));
 	struct host_allocator figures;
 	int err = -ENOENT;
 
 	if (!windows)
 		return -ENOMEM;
-	windows->r = reading;
-	if (reading->o->samples)
-		read_period(reading, reading->o->samples);
+	windows->reading = reading;
+	if (reading->opts->samples)
+		read_period(reading, reading->opts->samples);
 	/* The process changes its tables meanwhile. */
 	for (int i = 0; i < READINGS && err == -ENOENT; i++)
 		err = try_once(&tables, windows, &figures);

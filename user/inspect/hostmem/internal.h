@@ -95,7 +95,7 @@ enum host_free {
 struct host_reading {
 	const struct proc *proc;
 	const struct python *python; /* or NULL */
-	const struct host_opts *o;
+	const struct host_opts *opts;
 	struct host_places *places;
 	struct host_smaps maps;
 	struct host_resident *resident;
@@ -106,7 +106,7 @@ struct host_reading {
 	struct host_spans trimmed; /* ranges that malloc_trim(0) would return, by address */
 	uint64_t free_blocks;	  /* bytes of malloc's free blocks that are in no range of second */
 	struct host_spans pinned; /* blocks of the host allocator that are in use */
-	struct host_ledger *l;
+	struct host_ledger *ledger;
 	uint64_t swap;	   /* bytes swapped out, of the whole process */
 	bool pinned_known; /* the host allocator's tables were read, or there is no driver */
 	bool has_driver;   /* CUDA's driver is in the process */

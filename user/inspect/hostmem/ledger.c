@@ -82,7 +82,7 @@ static uint8_t part_of(const struct host_reading *reading, size_t i)
 		return HOST_LIBRARIES; /* [vdso], [vvar] */
 	if (!strcmp(map->path, "[stack]"))
 		return HOST_STACKS;
-	if ((!strcmp(map->path, "[heap]") && reading->l->malloc.known) ||
+	if ((!strcmp(map->path, "[heap]") && reading->ledger->malloc.known) ||
 	    host_glibc__is_heap(reading, map))
 		return HOST_MALLOC;
 	return HOST_UNKNOWN;
@@ -134,7 +134,7 @@ static const struct span *next_claim(const struct host_reading *reading, size_t 
 }
 
 struct claims_of {
-	const struct host_reading *r;
+	const struct host_reading *reading;
 	struct claimed *to;
 };
 
@@ -142,7 +142,7 @@ static int add_resident(void *ctx, uint64_t start, uint64_t end)
 {
 	const struct claims_of *c = ctx;
 
-	add_range(c->r, start, end, c->to);
+	add_range(c->reading, start, end, c->to);
 	return 0;
 }
 
@@ -178,7 +178,7 @@ static int read_claims(const struct host_reading *reading, size_t i, struct clai
 static uint64_t share_of(const struct host_reading *reading, const struct smaps_figures *figures,
 			 uint64_t bytes)
 {
-	if (!reading->o->proportional || figures->pss >= figures->rss)
+	if (!reading->opts->proportional || figures->pss >= figures->rss)
 		return bytes;
 	return (uint64_t)((unsigned __int128)bytes * figures->pss / figures->rss);
 }
@@ -192,14 +192,14 @@ static uint64_t share_of(const struct host_reading *reading, const struct smaps_
 static void divide_mapping(struct host_reading *reading, size_t i, const struct claimed *claimed)
 {
 	const struct smaps_figures *figures = &reading->maps.v[i];
-	struct host_figure *part = reading->l->sheet.part;
+	struct host_figure *part = reading->ledger->sheet.part;
 	uint8_t own = part_of(reading, i);
-	uint64_t left = reading->o->proportional ? figures->pss : figures->rss,
+	uint64_t left = reading->opts->proportional ? figures->pss : figures->rss,
 		 n; /* left: in no part yet */
 
 	for (uint8_t k = 1; k < own; k++) {
 		n = share_of(reading, figures, claimed->first[k]);
-		reading->l->adjusted += n > left ? n - left : 0;
+		reading->ledger->adjusted += n > left ? n - left : 0;
 		n = host_smaps__min(n, left);
 		part[k].bytes += n;
 		left -= n;
@@ -240,7 +240,7 @@ static int divide_all(struct host_reading *reading)
 	for (size_t i = 0; i < reading->maps.maps.n && !err; i++) {
 		struct claimed claimed = { 0 };
 
-		add_figures(reading->l, &reading->maps.v[i], reading->o->proportional);
+		add_figures(reading->ledger, &reading->maps.v[i], reading->opts->proportional);
 		if (!reading->maps.v[i].rss)
 			continue;
 		err = read_claims(reading, i, &claimed);
@@ -257,8 +257,8 @@ static int add_storages(struct host_reading *reading)
 {
 	int err = 0;
 
-	for (size_t i = 0; i < reading->o->n && !err; i++) {
-		const struct host_storage *x = &reading->o->storages[i];
+	for (size_t i = 0; i < reading->opts->n && !err; i++) {
+		const struct host_storage *x = &reading->opts->storages[i];
 
 		err = host_spans__add(&reading->claims, x->addr, x->size, HOST_TENSORS);
 	}
@@ -270,9 +270,9 @@ static void take_status(struct host_reading *reading)
 {
 	const struct host_status *status = host_resident__status(reading->resident);
 
-	reading->l->status_rss = status->rss;
+	reading->ledger->status_rss = status->rss;
 	reading->swap = status->swap;
-	reading->l->sheet.part[HOST_PAGE_TABLES] = (struct host_figure){
+	reading->ledger->sheet.part[HOST_PAGE_TABLES] = (struct host_figure){
 		.bytes = status->page_tables, .known = status->page_tables_known
 	};
 }
@@ -298,7 +298,7 @@ static int name_allocators(struct host_reading *reading)
 		for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
 			if (!strncmp(base, "lib", 3) &&
 			    !strncmp(base + 3, names[k], strlen(names[k])) &&
-			    !find_allocator(reading->l, names[k], base))
+			    !find_allocator(reading->ledger, names[k], base))
 				host_reading__add_allocator(reading, names[k], i);
 	}
 	return 0;
@@ -307,7 +307,7 @@ static int name_allocators(struct host_reading *reading)
 /* Adds free blocks that have no ranges to the free memory in the part malloc. */
 static void add_free_blocks(const struct host_reading *reading)
 {
-	struct host_figure *part = &reading->l->sheet.part[HOST_MALLOC];
+	struct host_figure *part = &reading->ledger->sheet.part[HOST_MALLOC];
 
 	part->second = host_smaps__min(part->second + reading->free_blocks, part->bytes);
 }
@@ -359,7 +359,7 @@ static void set_remedies_known(struct host_ledger *ledger)
 /* Sets which figures of the ledger are known. */
 static void set_known(struct host_reading *reading)
 {
-	struct host_figure *part = reading->l->sheet.part;
+	struct host_figure *part = reading->ledger->sheet.part;
 
 	for (unsigned k = 0; k < HOST_PARTS_END; k++)
 		part[k].known = true;
@@ -367,19 +367,19 @@ static void set_known(struct host_reading *reading)
 	part[HOST_USS].known = !reading->maps.brief;
 	part[HOST_HUGETLB].known = true;
 	part[HOST_SWAP] = (struct host_figure){ .bytes = reading->swap, .known = true };
-	part[HOST_TENSORS].known = part[HOST_TENSORS].known && reading->o->storages_known;
+	part[HOST_TENSORS].known = part[HOST_TENSORS].known && reading->opts->storages_known;
 	part[HOST_PINNED].known = reading->pinned_known;
 	part[HOST_PINNED].has_second = part[HOST_PINNED].known;
 	for (unsigned k = HOST_SHARED_LOADER; k <= HOST_SHARED; k++)
-		part[k].has_second = reading->o->storages_known;
+		part[k].has_second = reading->opts->storages_known;
 	part[HOST_LIBRARIES].has_second = part[HOST_FILES].has_second = !reading->maps.brief;
-	part[HOST_PYTHON].known = reading->l->python.known;
-	part[HOST_PYTHON].has_second = reading->l->python.used_known;
-	if (part[HOST_PYTHON].bytes > reading->l->python.used)
-		part[HOST_PYTHON].second = part[HOST_PYTHON].bytes - reading->l->python.used;
+	part[HOST_PYTHON].known = reading->ledger->python.known;
+	part[HOST_PYTHON].has_second = reading->ledger->python.used_known;
+	if (part[HOST_PYTHON].bytes > reading->ledger->python.used)
+		part[HOST_PYTHON].second = part[HOST_PYTHON].bytes - reading->ledger->python.used;
 	add_free_blocks(reading);
-	set_malloc_known(reading->l);
-	set_remedies_known(reading->l);
+	set_malloc_known(reading->ledger);
+	set_remedies_known(reading->ledger);
 }
 
 /* Reads the control group that limits the process. Without one, *ret stays zeroed. */
@@ -435,13 +435,13 @@ static int read_all(struct host_reading *reading)
 	reading->resident = host_resident__open(reading->proc);
 	if (!reading->resident)
 		return -errno;
-	host_resident__cancel_by(reading->resident, reading->o->cancelled, reading->o->ctx);
+	host_resident__cancel_by(reading->resident, reading->opts->cancelled, reading->opts->ctx);
 	take_status(reading);
-	err = host_smaps__read(reading->proc, reading->resident, reading->o->proportional,
+	err = host_smaps__read(reading->proc, reading->resident, reading->opts->proportional,
 			       &reading->maps);
 	if (err)
 		return err;
-	reading->l->mappings = reading->maps.maps.n;
+	reading->ledger->mappings = reading->maps.maps.n;
 	for (size_t i = 0; i < sizeof(readers) / sizeof(readers[0]); i++) {
 		err = readers[i](reading);
 		if (err)
@@ -456,9 +456,9 @@ int hostmem__read(struct hostmem *hostmem, const struct host_opts *opts, struct 
 	struct host_ledger ledger = { .processes = 1, .begin = clock__monotonic() };
 	struct host_reading reading = { .proc = hostmem->proc,
 					.python = hostmem->python,
-					.o = opts,
+					.opts = opts,
 					.places = &hostmem->places,
-					.l = &ledger };
+					.ledger = &ledger };
 	int err;
 
 	err = read_all(&reading);

@@ -142,8 +142,8 @@ static bool jumps_to_another(const struct elf *elf, const struct found *found, s
 }
 
 struct search {
-	const struct elf *e;
-	const struct maps *m;
+	const struct elf *elf;
+	const struct maps *maps;
 	const struct map *map;
 	uint64_t bias;
 	unsigned args; /* for site__pick() */
@@ -178,15 +178,15 @@ static void add_site(const struct search *search, const struct found *found, siz
 	uint64_t offset;
 	struct site in;
 
-	if (sym->type != STT_FUNC || elf__vaddr_to_offset(search->e, sym->value, &offset) ||
-	    !maps__find_code(search->m, search->map, offset))
+	if (sym->type != STT_FUNC || elf__vaddr_to_offset(search->elf, sym->value, &offset) ||
+	    !maps__find_code(search->maps, search->map, offset))
 		return;
-	if (how && jumps_to_another(search->e, found, i)) {
+	if (how && jumps_to_another(search->elf, found, i)) {
 		if (!(how & MT_MALLOC_OLD))
 			return; /* the other function has a probe */
 		how |= MT_MALLOC_FORWARDS;
 	}
-	if (site__of_symbol(search->e, sym, how != 0, search->args, &in)) {
+	if (site__of_symbol(search->elf, sym, how != 0, search->args, &in)) {
 		if (!ret->misses_ends)
 			ret->refused = functions[i].name;
 		ret->misses_ends |= !how || how & MT_MALLOC_OLD;
@@ -234,7 +234,7 @@ int mallocs__look(const struct proc *proc, const struct maps *maps, const struct
 	struct malloc_file f = { 0 };
 	struct found found = { 0 };
 	struct elf_sym sym;
-	struct search search = { .m = maps,
+	struct search search = { .maps = maps,
 				 .map = map,
 				 .args = 1 | (proc__shadow_stack(proc) ? SITE_NO_CALLS : 0),
 				 .whole = !has_other_code(proc, map),
@@ -243,7 +243,7 @@ int mallocs__look(const struct proc *proc, const struct maps *maps, const struct
 
 	if (!elf)
 		return -errno;
-	search.e = elf;
+	search.elf = elf;
 	find_dynamic(elf, &found);
 	if (!is_whole(&found) && is_executable(proc, map))
 		find_static(elf, &found);

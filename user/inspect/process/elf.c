@@ -600,7 +600,7 @@ static void each_rela(const struct elf *elf, bool (*fn)(const Elf64_Rela *r, voi
 
 /* Search for the relocation at vaddr. */
 struct at_place {
-	const struct elf *e;
+	const struct elf *elf;
 	uint64_t vaddr, value;
 	bool found, known; /* found: there is one; known: value is what it writes */
 };
@@ -613,14 +613,14 @@ static bool match_place(const Elf64_Rela *r, void *ctx)
 	if (r->r_offset != a->vaddr)
 		return false;
 	a->found = true;
-	a->known = relocated_value(a->e, r, &a->value);
+	a->known = relocated_value(a->elf, r, &a->value);
 	return true;
 }
 
 /* A relocation at vaddr decides; without one, the bytes in the file are the value. */
 int elf__pointer(const struct elf *elf, uint64_t vaddr, uint64_t *ret)
 {
-	struct at_place place = { .e = elf, .vaddr = vaddr };
+	struct at_place place = { .elf = elf, .vaddr = vaddr };
 	int err = 0;
 
 	if (elf__is_memory(elf))
@@ -637,7 +637,7 @@ int elf__pointer(const struct elf *elf, uint64_t vaddr, uint64_t *ret)
 
 /* Search for pointers with this value: their addresses, at most max. */
 struct places {
-	const struct elf *e;
+	const struct elf *elf;
 	uint64_t value, *at;
 	size_t n, max;
 };
@@ -656,9 +656,9 @@ static bool match_value(const Elf64_Rela *r, void *ctx)
 	uint64_t value;
 
 	/* Most relocations are relative and have another addend: compare that first. */
-	if ((ELF64_R_TYPE(r->r_info) != R_RELATIVE(p->e->machine) ||
+	if ((ELF64_R_TYPE(r->r_info) != R_RELATIVE(p->elf->machine) ||
 	     (uint64_t)r->r_addend == p->value) &&
-	    relocated_value(p->e, r, &value) && value == p->value)
+	    relocated_value(p->elf, r, &value) && value == p->value)
 		add_place(p, r->r_offset);
 	return p->n == p->max;
 }
@@ -676,7 +676,7 @@ static void search_data(struct places *places, const Elf64_Phdr *ph)
 	for (done = 0; len - done >= sizeof(*buf); done += chunk * sizeof(*buf)) {
 		chunk = (len - done) / sizeof(*buf) < DATA_CHUNK ? (len - done) / sizeof(*buf)
 								 : DATA_CHUNK;
-		if (elf__read(places->e, start + done, buf, chunk * sizeof(*buf)))
+		if (elf__read(places->elf, start + done, buf, chunk * sizeof(*buf)))
 			return;
 		for (uint64_t i = 0; i < chunk; i++) {
 			if (buf[i] == places->value)
@@ -687,7 +687,7 @@ static void search_data(struct places *places, const Elf64_Phdr *ph)
 
 size_t elf__pointers_to(const struct elf *elf, uint64_t value, uint64_t *at, size_t max)
 {
-	struct places p = { .e = elf, .value = value, .at = at, .max = max };
+	struct places p = { .elf = elf, .value = value, .at = at, .max = max };
 
 	if (elf__is_memory(elf) || !value)
 		return 0;

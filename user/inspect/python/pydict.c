@@ -48,7 +48,7 @@ int pydict__type_of(struct pymem *mem, uint64_t obj, uint64_t *type)
 
 	if (!obj || obj % 8)
 		return -EBADMSG;
-	err = pymem__u64(mem, obj + mem->l->ob_type, &found_type);
+	err = pymem__u64(mem, obj + mem->layout->ob_type, &found_type);
 	if (err)
 		return err;
 	if (!found_type || found_type % 8)
@@ -63,7 +63,7 @@ int pydict__check_kind(struct pymem *mem, uint64_t obj, uint64_t bit)
 	int err;
 
 	err = pydict__type_of(mem, obj, &type)
-		      ?: pymem__constant_u64(mem, type + mem->l->tp_flags, &flags);
+		      ?: pymem__constant_u64(mem, type + mem->layout->tp_flags, &flags);
 	if (err)
 		return err;
 	return flags & bit ? 0 : -EBADMSG;
@@ -73,7 +73,7 @@ int pydict__sequence(struct pymem *mem, uint64_t field, uint64_t bit, uint64_t *
 {
 	int err = pymem__u64(mem, field, obj) ?: pydict__check_kind(mem, *obj, bit);
 
-	return err ?: pymem__u64(mem, *obj + mem->l->ob_size, n);
+	return err ?: pymem__u64(mem, *obj + mem->layout->ob_size, n);
 }
 
 /* Parsed header of a keys object. */
@@ -152,7 +152,7 @@ static int read_keys_head(struct pymem *mem, uint64_t addr, struct keys *keys, b
 /* Reads and parses the header. -EAGAIN: implausible, so possibly changing. */
 static int read_keys(struct pymem *mem, uint64_t addr, struct keys *keys)
 {
-	bool to_3_10 = mem->l->minor <= 10;
+	bool to_3_10 = mem->layout->minor <= 10;
 	size_t head_len = to_3_10 ? 40 : 32;
 	uint64_t index_bytes, slots, n;
 	bool wide;
@@ -324,11 +324,11 @@ static int read_split(struct pymem *mem, const struct keys *keys, uint64_t value
 	const uint8_t *entry;
 	int err;
 
-	if (mem->l->minor <= 10)
+	if (mem->layout->minor <= 10)
 		return read_split_3_10(mem, keys, values, used, items);
 	if (!values || values % 8)
 		return -EAGAIN;
-	if (mem->l->minor <= 12)
+	if (mem->layout->minor <= 12)
 		err = read_values_3_12(mem, values, keys->n, &values_read);
 	else
 		err = read_values_3_13(mem, values, &values_read);
@@ -360,18 +360,18 @@ struct dict_head {
 static int read_head(struct pymem *mem, uint64_t dict, struct dict_head *h)
 {
 	uint8_t raw[64];
-	unsigned first = mem->l->ma_used, len = mem->l->ma_values + 8u - first;
+	unsigned first = mem->layout->ma_used, len = mem->layout->ma_values + 8u - first;
 	int err;
 
-	if (mem->l->ma_values < first || len > sizeof(raw) || mem->l->ma_keys < first ||
-	    mem->l->ma_keys > mem->l->ma_values)
+	if (mem->layout->ma_values < first || len > sizeof(raw) || mem->layout->ma_keys < first ||
+	    mem->layout->ma_keys > mem->layout->ma_values)
 		return -EBADMSG;
 	err = pymem__read(mem, dict + first, raw, len);
 	if (err)
 		return err;
 	h->used = proc__word(raw);
-	h->keys = proc__word(raw + mem->l->ma_keys - first);
-	h->values = proc__word(raw + mem->l->ma_values - first);
+	h->keys = proc__word(raw + mem->layout->ma_keys - first);
+	h->values = proc__word(raw + mem->layout->ma_values - first);
 	return 0;
 }
 
@@ -430,13 +430,14 @@ static int read_type(struct pymem *mem, uint64_t type, struct type_head *head)
 	uint64_t dictoffset;
 	int err;
 
-	err = pymem__constant_u64(mem, type + mem->l->tp_flags, &head->flags)
-		      ?: pymem__constant_u64(mem, type + mem->l->tp_dictoffset, &dictoffset);
+	err = pymem__constant_u64(mem, type + mem->layout->tp_flags, &head->flags)
+		      ?: pymem__constant_u64(mem, type + mem->layout->tp_dictoffset, &dictoffset);
 	if (err)
 		return err;
 	/* tp_itemsize follows tp_basicsize. */
-	err = pymem__constant_u64(mem, type + mem->l->tp_basicsize, &head->basicsize)
-		      ?: pymem__constant_u64(mem, type + mem->l->tp_basicsize + 8, &head->itemsize);
+	err = pymem__constant_u64(mem, type + mem->layout->tp_basicsize, &head->basicsize)
+		      ?: pymem__constant_u64(mem, type + mem->layout->tp_basicsize + 8,
+					     &head->itemsize);
 	if (err)
 		return err;
 	head->dictoffset = (int64_t)dictoffset;
@@ -463,7 +464,7 @@ static int dict_slot(struct pymem *mem, uint64_t obj, const struct type_head *he
 	}
 	if (head->dictoffset < -(1 << 20))
 		return -EBADMSG;
-	err = pymem__u64(mem, obj + mem->l->ob_size, &items);
+	err = pymem__u64(mem, obj + mem->layout->ob_size, &items);
 	if (err)
 		return err;
 	if ((int64_t)items < 0) /* the sign of an int is in its ob_size */
@@ -487,13 +488,13 @@ static int find_attrs(struct pymem *mem, uint64_t obj, const struct type_head *h
 	int err;
 
 	*dict = *values = 0;
-	if (mem->l->minor <= 10 || !(head->flags & FLAG_MANAGED_DICT)) {
+	if (mem->layout->minor <= 10 || !(head->flags & FLAG_MANAGED_DICT)) {
 		err = dict_slot(mem, obj, head, &slot);
 		return err || !slot ? err : pymem__u64(mem, slot, dict);
 	}
 	if (obj < 32)
 		return -EFAULT;
-	if (mem->l->minor == 11) {
+	if (mem->layout->minor == 11) {
 		err = pymem__read(mem, obj - 32, values_and_dict, sizeof(values_and_dict));
 		if (err)
 			return err;
@@ -503,12 +504,12 @@ static int find_attrs(struct pymem *mem, uint64_t obj, const struct type_head *h
 	}
 	/* From 3.12 on, a word before the object has the address of the dict or of the values: at
 	 * -24, before PyGC_Head, or at -8 in free-threaded builds. 3.12 stores values minus 1. */
-	err = pymem__u64(mem, obj - (mem->l->free_threaded ? 8 : 24), &managed);
+	err = pymem__u64(mem, obj - (mem->layout->free_threaded ? 8 : 24), &managed);
 	if (err)
 		return err;
-	if (mem->l->minor == 12 && managed & 1)
+	if (mem->layout->minor == 12 && managed & 1)
 		*values = managed + 1;
-	else if (mem->l->minor > 12 && !managed && head->flags & FLAG_INLINE_VALUES)
+	else if (mem->layout->minor > 12 && !managed && head->flags & FLAG_INLINE_VALUES)
 		*values = obj + head->basicsize;
 	else
 		*dict = managed;
@@ -520,7 +521,8 @@ static int read_inline(struct pymem *mem, uint64_t type, uint64_t values, struct
 {
 	uint64_t keys;
 	struct keys k;
-	int err = pymem__u64(mem, type + mem->l->ht_cached_keys, &keys) ?: read_keys(mem, keys, &k);
+	int err = pymem__u64(mem, type + mem->layout->ht_cached_keys, &keys)
+			  ?: read_keys(mem, keys, &k);
 
 	return err ?: read_split(mem, &k, values, SIZE_MAX, it);
 }

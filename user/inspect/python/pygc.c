@@ -200,7 +200,7 @@ int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
 }
 
 struct walk {
-	struct memcache *c;
+	struct memcache *cache;
 	int (*fn)(uint64_t obj, uint64_t type, void *ctx);
 	void *ctx;
 	struct pygc_stats *stats;
@@ -235,13 +235,13 @@ static int repair_link(struct walk *walk, uint64_t from, uint64_t *to, struct ob
 
 	for (int i = 0; i < 3 && walk->stats->repairs < MAX_REPAIRS; i++) {
 		walk->stats->repairs++;
-		err = memcache__read_now(walk->c, from, &link, sizeof(link));
+		err = memcache__read_now(walk->cache, from, &link, sizeof(link));
 		if (err)
 			return is_fatal(err) ? err : -EAGAIN;
 		*to = (back ? link.prev : link.next) & ~FLAGS;
 		if (!is_link(*to))
 			return -EAGAIN;
-		err = memcache__read_now(walk->c, *to, object, sizeof(*object));
+		err = memcache__read_now(walk->cache, *to, object, sizeof(*object));
 		if (is_fatal(err))
 			return err;
 		if (!err && ((back ? object->link.next : object->link.prev) & ~FLAGS) == from)
@@ -261,7 +261,7 @@ static int walk_list(struct walk *walk, uint64_t head, bool back, uint64_t stop,
 	struct link link;
 	int err;
 
-	err = memcache__read_now(walk->c, head, &link, sizeof(link));
+	err = memcache__read_now(walk->cache, head, &link, sizeof(link));
 	if (err)
 		return is_fatal(err) ? err : -EAGAIN;
 	to = (back ? link.prev : link.next) & ~FLAGS;
@@ -270,7 +270,7 @@ static int walk_list(struct walk *walk, uint64_t head, bool back, uint64_t stop,
 		if (to == head)
 			return 0;
 		if (is_link(to)) {
-			err = memcache__read(walk->c, to, &object, sizeof(object));
+			err = memcache__read(walk->cache, to, &object, sizeof(object));
 			if (is_fatal(err))
 				return err;
 		}
@@ -307,7 +307,7 @@ static int note_increment(struct walk *walk, const struct pygc *gc)
 	int err = 0;
 
 	if (gc->collecting)
-		err = memcache__read_now(walk->c, gc->collecting, &running, sizeof(running));
+		err = memcache__read_now(walk->cache, gc->collecting, &running, sizeof(running));
 	if (is_fatal(err))
 		return err;
 	walk->stats->torn |= err || running;
@@ -322,7 +322,7 @@ int pygc__walk(const struct pygc *gc, struct memcache *cache, uint64_t deadline,
 	 * between the old lists in either direction. */
 	static const uint8_t order[] = { 0, 1, 2, 3 }, increments[] = { 0, 1, 2, 1, 3 };
 	struct walk walk = {
-		.c = cache, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline
+		.cache = cache, .fn = fn, .ctx = ctx, .stats = stats, .deadline = deadline
 	};
 	size_t n = gc->collecting ? sizeof(increments) : sizeof(order);
 	uint64_t last, end;

@@ -38,7 +38,7 @@ static bool is_fatal(int err)
 static int read_names(struct pymem *mem, uint64_t code, uint64_t *tuple, uint64_t *n,
 		      uint8_t *kinds)
 {
-	unsigned at = mem->l->co_filename - (mem->l->minor >= 11 ? 16u : 32u);
+	unsigned at = mem->layout->co_filename - (mem->layout->minor >= 11 ? 16u : 32u);
 	uint64_t bytes, len;
 	int err;
 
@@ -48,21 +48,21 @@ static int read_names(struct pymem *mem, uint64_t code, uint64_t *tuple, uint64_
 	if (*n > MAX_VARIABLES)
 		return -E2BIG;
 	memset(kinds, KIND_LOCAL, *n);
-	if (mem->l->minor < 11)
+	if (mem->layout->minor < 11)
 		return 0;
 	err = pydict__sequence(mem, code + at + 8, PYTYPE_BYTES, &bytes, &len);
 	if (err)
 		return err;
 	if (len != *n)
 		return -EBADMSG;
-	return pymem__read(mem, bytes + mem->l->bytes_val, kinds, *n);
+	return pymem__read(mem, bytes + mem->layout->bytes_val, kinds, *n);
 }
 
 /* Reads the i-th text of a tuple of names. */
 static int read_name(struct pymem *mem, uint64_t tuple, uint64_t i, char *buf, size_t size)
 {
 	uint64_t str;
-	int err = pymem__u64(mem, tuple + mem->l->tuple_item + 8 * i, &str)
+	int err = pymem__u64(mem, tuple + mem->layout->tuple_item + 8 * i, &str)
 			  ?: pystr__read(mem, str, buf, size, NULL);
 
 	return err < 0 ? err : 0;
@@ -93,16 +93,16 @@ static int read_frame(struct pymem *mem, const struct pythread *thread, const st
 
 	err = read_names(mem, frame->code, &tuple, &n, kinds);
 	if (!err && n)
-		err = proc__read(mem->proc, frame->addr + mem->l->fr_local0, slots,
+		err = proc__read(mem->proc, frame->addr + mem->layout->fr_local0, slots,
 				 n * sizeof(slots[0]));
 	for (uint64_t i = 0; !err && i < n; i++) {
-		obj = slots[i] & mem->l->tag_mask;
+		obj = slots[i] & mem->layout->tag_mask;
 		if (!obj || !(kinds[i] & (KIND_LOCAL | KIND_SHARED)) || (kinds[i] & excluded) ||
 		    !wanted(ctx, obj))
 			continue;
 		err = add_local(locals, &(struct pylocal){
 						.obj = obj,
-						.slot = frame->addr + mem->l->fr_local0 +
+						.slot = frame->addr + mem->layout->fr_local0 +
 							i * sizeof(slots[0]),
 						.frame = frame->addr,
 						.code = frame->code,
@@ -184,7 +184,7 @@ int pylocals__check(struct pymem *mem, const struct pylocal *local, size_t n, bo
 		if (!holds[i])
 			continue;
 		err = proc__read_u64(mem->proc, local[i].slot, &word);
-		holds[i] = !err && (word & mem->l->tag_mask) == local[i].obj;
+		holds[i] = !err && (word & mem->layout->tag_mask) == local[i].obj;
 		err = is_fatal(err) ? err : 0;
 	}
 	free(frames);
@@ -257,10 +257,10 @@ static int find_free(struct pymem *mem, uint64_t code, uint64_t i, uint64_t *tup
 	uint64_t n;
 	int err;
 
-	if (mem->l->minor < 11) {
+	if (mem->layout->minor < 11) {
 		*at = i;
-		err = pydict__sequence(mem, code + mem->l->co_filename - 24, PYTYPE_TUPLE, tuple,
-				       &n);
+		err = pydict__sequence(mem, code + mem->layout->co_filename - 24, PYTYPE_TUPLE,
+				       tuple, &n);
 		if (err)
 			return err;
 		return i < n ? 0 : -ENOENT;

@@ -19,12 +19,13 @@ int pylong__read(struct pymem *mem, uint64_t obj, uint64_t *ret)
 	} head;
 	uint64_t n_digits;
 	int err = pydict__check_kind(mem, obj, PYTYPE_LONG)
-			  ?: pymem__read(mem, obj + mem->l->ob_size, &head.size, sizeof(head.size));
+			  ?: pymem__read(mem, obj + mem->layout->ob_size, &head.size,
+					 sizeof(head.size));
 
 	if (err)
 		return err;
 	n_digits = head.size;
-	if (mem->l->minor >= 12) {
+	if (mem->layout->minor >= 12) {
 		if (n_digits & 2) /* negative */
 			return -E2BIG;
 		n_digits = n_digits & 1 ? 0 : n_digits >> 3;
@@ -33,7 +34,7 @@ int pylong__read(struct pymem *mem, uint64_t obj, uint64_t *ret)
 		return -E2BIG;
 	/* The second digit of a small int is beyond the object. */
 	head.digits[0] = head.digits[1] = 0;
-	err = n_digits ? pymem__read(mem, obj + mem->l->ob_size + 8, head.digits,
+	err = n_digits ? pymem__read(mem, obj + mem->layout->ob_size + 8, head.digits,
 				     n_digits * sizeof(*head.digits))
 		       : 0;
 	if (err)

@@ -30,7 +30,7 @@ void pymem__init(struct pymem *mem, const struct python *py, bool paging)
 	memset(mem, 0, sizeof(*mem));
 	mem->py = py;
 	mem->proc = python__proc(py);
-	mem->l = python__layout(py);
+	mem->layout = python__layout(py);
 	mem->paging = paging;
 }
 

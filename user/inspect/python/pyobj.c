@@ -104,7 +104,7 @@ static int read_linetable(struct pymem *mem, uint64_t code, struct pycode *ret)
 	uint8_t *table;
 	int err;
 
-	err = pydict__sequence(mem, code + mem->l->co_linetable, PYTYPE_BYTES, &obj, &len);
+	err = pydict__sequence(mem, code + mem->layout->co_linetable, PYTYPE_BYTES, &obj, &len);
 	if (err)
 		return err;
 	if (len > PYOBJ_MAX_LINETABLE)
@@ -112,7 +112,7 @@ static int read_linetable(struct pymem *mem, uint64_t code, struct pycode *ret)
 	table = malloc(len ? len : 1);
 	if (!table)
 		return -ENOMEM;
-	err = pymem__read(mem, obj + mem->l->bytes_val, table, len);
+	err = pymem__read(mem, obj + mem->layout->bytes_val, table, len);
 	if (err) {
 		free(table);
 		return err;
@@ -130,13 +130,14 @@ int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 	int err;
 
 	pymem__init(&mem, py, false);
-	name = mem.l->co_qualname != PYLAYOUT_NONE ? mem.l->co_qualname : mem.l->co_name;
+	name = mem.layout->co_qualname != PYLAYOUT_NONE ? mem.layout->co_qualname
+							: mem.layout->co_name;
 	err = check_type(&mem, code, "PyCode_Type", true)
 		      ?: read_code_str(&mem, code, name, read.name, sizeof(read.name));
 	if (err)
 		return err;
-	err = read_code_str(&mem, code, mem.l->co_filename, read.file, sizeof(read.file))
-		      ?: pymem__read(&mem, code + mem.l->co_firstlineno, &read.firstlineno,
+	err = read_code_str(&mem, code, mem.layout->co_filename, read.file, sizeof(read.file))
+		      ?: pymem__read(&mem, code + mem.layout->co_firstlineno, &read.firstlineno,
 				     sizeof(read.firstlineno));
 	if (err)
 		return err;
@@ -226,7 +227,7 @@ int pyobj__module_attr(const struct python *py, uint64_t module, const char *nam
 
 	pymem__init(&mem, py, true);
 	err = check_type(&mem, module, "PyModule_Type", false)
-		      ?: pymem__u64(&mem, module + mem.l->md_dict, &dict);
+		      ?: pymem__u64(&mem, module + mem.layout->md_dict, &dict);
 	if (!err)
 		err = dict_get(&mem, dict, name, value);
 	pymem__fini(&mem);
@@ -252,7 +253,7 @@ int pyobj__func_code(const struct python *py, uint64_t func, uint64_t *code)
 
 	pymem__init(&mem, py, false);
 	err = check_type(&mem, func, "PyFunction_Type", true)
-		      ?: pymem__u64(&mem, func + mem.l->func_code, &found);
+		      ?: pymem__u64(&mem, func + mem.layout->func_code, &found);
 	if (err)
 		return err;
 	err = check_type(&mem, found, "PyCode_Type", true);

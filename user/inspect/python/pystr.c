@@ -27,28 +27,28 @@ static int read_head(struct pymem *mem, uint64_t obj, struct head *ret)
 
 	if (!obj || obj % 8)
 		return -EBADMSG;
-	if (mem->l->str_state + 4u > sizeof(raw) || mem->l->str_length + 8u > sizeof(raw))
+	if (mem->layout->str_state + 4u > sizeof(raw) || mem->layout->str_length + 8u > sizeof(raw))
 		return -EBADMSG;
-	err = pymem__read_constant(mem, obj, raw, mem->l->str_state + 4u);
+	err = pymem__read_constant(mem, obj, raw, mem->layout->str_state + 4u);
 	if (err)
 		return err;
-	memcpy(&type, raw + mem->l->ob_type, 8);
-	memcpy(&ret->length, raw + mem->l->str_length, 8);
-	memcpy(&state, raw + mem->l->str_state, 4);
+	memcpy(&type, raw + mem->layout->ob_type, 8);
+	memcpy(&ret->length, raw + mem->layout->str_length, 8);
+	memcpy(&state, raw + mem->layout->str_state, 4);
 	if (!type || type % 8)
 		return -EBADMSG;
-	err = pymem__constant_u64(mem, type + mem->l->tp_flags, &flags);
+	err = pymem__constant_u64(mem, type + mem->layout->tp_flags, &flags);
 	if (err)
 		return err;
-	state >>= mem->l->str_kind; /* bits 0 to 2: width, 3: compact, 4: ascii */
+	state >>= mem->layout->str_kind; /* bits 0 to 2: width, 3: compact, 4: ascii */
 	width = state & 7;
 	if (!(flags & PYTYPE_STR) || (int64_t)ret->length < 0 ||
 	    (width != 1 && width != 2 && width != 4))
 		return -EBADMSG;
-	data = obj + (state & 1 << 4 ? mem->l->str_ascii_size : mem->l->str_compact_size);
+	data = obj + (state & 1 << 4 ? mem->layout->str_ascii_size : mem->layout->str_compact_size);
 	/* A str that is not compact, such as an instance of a subclass, points to its text. */
 	if (!(state & 1 << 3)) {
-		err = pymem__constant_u64(mem, obj + mem->l->str_compact_size, &data);
+		err = pymem__constant_u64(mem, obj + mem->layout->str_compact_size, &data);
 		if (err)
 			return err;
 	}
@@ -64,8 +64,8 @@ int pystr__size(struct pymem *mem, uint64_t obj, uint64_t *ret)
 
 	if (err)
 		return err;
-	if (head.data - obj != mem->l->str_ascii_size &&
-	    head.data - obj != mem->l->str_compact_size)
+	if (head.data - obj != mem->layout->str_ascii_size &&
+	    head.data - obj != mem->layout->str_compact_size)
 		return -ENOENT;
 	if (__builtin_mul_overflow(head.length, head.width, ret) ||
 	    __builtin_add_overflow(*ret, head.data - obj + head.width, ret))

@@ -49,7 +49,7 @@ int pytype__name(struct pymem *mem, uint64_t type, char *buf, size_t size)
 	if (!size)
 		return -EINVAL;
 	err = pydict__check_kind(mem, type, PYTYPE_TYPE)
-		      ?: pymem__constant_u64(mem, type + mem->l->tp_name, &name);
+		      ?: pymem__constant_u64(mem, type + mem->layout->tp_name, &name);
 	return err ?: pytype__text(mem, name, buf, size);
 }
 
@@ -60,7 +60,7 @@ int pytype__attr(struct pymem *mem, uint64_t type, const char *name, uint64_t *v
 	int err;
 
 	err = pydict__check_kind(mem, type, PYTYPE_TYPE)
-		      ?: pymem__u64(mem, type + mem->l->tp_dict, &dict);
+		      ?: pymem__u64(mem, type + mem->layout->tp_dict, &dict);
 	if (err)
 		return err;
 	if (!dict)
@@ -76,12 +76,12 @@ int pytype__mro(struct pymem *mem, uint64_t type, uint64_t *ret, size_t max)
 	int err;
 
 	err = pydict__check_kind(mem, type, PYTYPE_TYPE)
-		      ?: pydict__sequence(mem, type + mem->l->tp_mro, PYTYPE_TUPLE, &mro, &n);
+		      ?: pydict__sequence(mem, type + mem->layout->tp_mro, PYTYPE_TUPLE, &mro, &n);
 	if (err)
 		return err;
 	if (!n || n > max)
 		return n ? -E2BIG : -EBADMSG;
-	return pymem__read(mem, mro + mem->l->tuple_item, ret, n * sizeof(*ret)) ?: (int)n;
+	return pymem__read(mem, mro + mem->layout->tuple_item, ret, n * sizeof(*ret)) ?: (int)n;
 }
 
 /* 1: the type has this name and __module__ (NULL: any); 0: another one; or -errno. */

@@ -119,25 +119,25 @@ static bool has_site_at(const struct cuda_file *file, uint64_t offset)
 }
 
 struct search {
-	const struct elf *e;
-	const struct maps *m;
+	const struct elf *elf;
+	const struct maps *maps;
 	const struct map *map;
-	struct cuda_file *f;
+	struct cuda_file *file;
 	unsigned args; /* for site__pick() */
 };
 
 /* Adds the site of a function to the file's, or counts the function as refused. */
 static void add_site(const struct search *search, uint32_t fn, const struct elf_sym *sym)
 {
-	struct cuda_file *file = search->f;
+	struct cuda_file *file = search->file;
 	uint64_t offset;
 	struct site in;
 
 	if (sym->type != STT_FUNC || file->n == CUDA_SITES_MAX ||
-	    elf__vaddr_to_offset(search->e, sym->value, &offset) ||
-	    !maps__find_code(search->m, search->map, offset))
+	    elf__vaddr_to_offset(search->elf, sym->value, &offset) ||
+	    !maps__find_code(search->maps, search->map, offset))
 		return;
-	if (site__of_symbol(search->e, sym, functions[fn].op != CUDA_SET_DEVICE, search->args,
+	if (site__of_symbol(search->elf, sym, functions[fn].op != CUDA_SET_DEVICE, search->args,
 			    &in)) {
 		file->refused++;
 		if (functions[fn].op == CUDA_TAKE)
@@ -190,7 +190,7 @@ static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 	if (same_form < FUNCTIONS)
 		add_site(search, same_form, sym);
 	else if (newest && form > newest)
-		snprintf(search->f->newer, sizeof(search->f->newer), "%s", name);
+		snprintf(search->file->newer, sizeof(search->file->newer), "%s", name);
 	return 0;
 }
 

@@ -22,8 +22,8 @@ struct sample {		  /* a Block, read while its fields are searched */
 };
 
 struct search {
-	struct cudaalloc *a;
-	struct layout *l;
+	struct cudaalloc *alloc;
+	struct layout *layout;
 	struct devices devices;
 	struct pools pools;
 	struct sample *live, *cached;
@@ -48,7 +48,7 @@ static int on_live(void *ctx, const uint8_t *entry)
 /* Samples live blocks from the allocator's maps of addresses to blocks. 0 or -errno. */
 static int sample_live(struct search *search, const uint8_t *object)
 {
-	const int *field = search->l->field;
+	const int *field = search->layout->field;
 	struct table table;
 	uint64_t seen;
 	int err = 0;
@@ -56,7 +56,7 @@ static int sample_live(struct search *search, const uint8_t *object)
 	for (int i = 0; i < field[F_NMAPS] && !err; i++) {
 		if (!table__parse(object + field[F_MAPS] + i * (int)TABLE_HEADER, &table))
 			continue;
-		err = table__each(search->a->proc, &table, MAP_ENTRY, on_live, search, &seen);
+		err = table__each(search->alloc->proc, &table, MAP_ENTRY, on_live, search, &seen);
 		if (err == -EFAULT)
 			err = 0;
 	}
@@ -70,8 +70,8 @@ static int sample_cached(struct search *search)
 	bool torn = false;
 	int err;
 
-	err = cudaalloc_mem__tree_values(search->a->proc, search->pools.trees, search->pools.ntrees,
-					 SAMPLES, &found, &torn);
+	err = cudaalloc_mem__tree_values(search->alloc->proc, search->pools.trees,
+					 search->pools.ntrees, SAMPLES, &found, &torn);
 	addrs__sort(&found);
 	for (size_t i = 0; !err && i < found.n && search->ncached < SAMPLES; i++)
 		search->cached[search->ncached++] = (struct sample){ .at = found.v[i] };
@@ -102,7 +102,8 @@ static int read_samples(const struct search *search, struct sample *samples, siz
 		return -ENOMEM;
 	for (size_t i = 0; i < *n; i++)
 		at[i] = samples[i].at;
-	err = cudaalloc_mem__read_items(search->a->proc, at, *n, BLOCK_WINDOW, on_block, samples);
+	err = cudaalloc_mem__read_items(search->alloc->proc, at, *n, BLOCK_WINDOW, on_block,
+					samples);
 	free(at);
 	for (size_t i = 0; i < *n; i++) {
 		if (samples[i].read)
@@ -150,7 +151,7 @@ static void find_ptr(struct search *search)
 	}
 	if (!nearly_all(best, search->nlive))
 		return;
-	search->l->field[F_PTR] = at;
+	search->layout->field[F_PTR] = at;
 	for (size_t i = 0; i < search->nlive; i++) {
 		search->live[i].ptr = proc__word(search->live[i].w + at);
 		good[i] = search->live[i].ptr == search->live[i].key;
@@ -166,8 +167,8 @@ static void keep_known_pools(struct search *search, struct sample *samples, size
 	bool good[SAMPLES];
 
 	for (size_t i = 0; i < *n; i++) {
-		samples[i].pool = pools__find(&search->pools,
-					      proc__word(samples[i].w + search->l->field[F_POOL]));
+		samples[i].pool = pools__find(
+			&search->pools, proc__word(samples[i].w + search->layout->field[F_POOL]));
 		good[i] = samples[i].pool && samples[i].ptr;
 	}
 	keep_good(samples, n, good);
@@ -192,7 +193,7 @@ static void find_pool(struct search *search)
 	/* blocks of a private pool under construction have an unknown pool */
 	if (best * 2 < search->nlive || !best)
 		return;
-	search->l->field[F_POOL] = at;
+	search->layout->field[F_POOL] = at;
 	keep_known_pools(search, search->live, &search->nlive);
 	keep_known_pools(search, search->cached, &search->ncached);
 }
@@ -203,8 +204,8 @@ static void find_allocated(struct search *search)
 {
 	size_t yes, no;
 
-	for (int off = search->l->field[F_PTR] + 8; off < search->l->field[F_PTR] + LINK_SPAN;
-	     off++) {
+	for (int off = search->layout->field[F_PTR] + 8;
+	     off < search->layout->field[F_PTR] + LINK_SPAN; off++) {
 		yes = no = 0;
 		for (size_t i = 0; i < search->nlive; i++)
 			yes += search->live[i].w[off] == 1 && search->live[i].w[off + 1] == 1;
@@ -212,7 +213,7 @@ static void find_allocated(struct search *search)
 			no += search->cached[i].w[off] == 0 && search->cached[i].w[off + 1] <= 1;
 		if (nearly_all(yes, search->nlive) &&
 		    (!search->ncached || nearly_all(no, search->ncached))) {
-			search->l->field[F_ALLOCATED] = off;
+			search->layout->field[F_ALLOCATED] = off;
 			return;
 		}
 	}
@@ -249,7 +250,7 @@ static int read_neighbours(struct search *search, struct neighbour **ret, size_t
 	size_t n = 0, kept = 0, cap = (from_live + from_cached) * (LINK_SPAN / 8);
 	struct neighbour *neighbours = calloc(cap + 1, sizeof(*neighbours));
 	uint64_t *at = calloc(cap + 1, sizeof(*at));
-	const int *field = search->l->field;
+	const int *field = search->layout->field;
 	int err = neighbours && at ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < from_live + from_cached; i++) {
@@ -266,8 +267,8 @@ static int read_neighbours(struct search *search, struct neighbour **ret, size_t
 		}
 	}
 	if (!err)
-		err = cudaalloc_mem__read_items(search->a->proc, at, n, BLOCK_WINDOW, on_neighbour,
-						neighbours);
+		err = cudaalloc_mem__read_items(search->alloc->proc, at, n, BLOCK_WINDOW,
+						on_neighbour, neighbours);
 	for (size_t i = 0; !err && i < n; i++) {
 		neighbours[i].ptr = proc__word(neighbours[i].w + field[F_PTR]);
 		if (neighbours[i].read && neighbours[i].ptr &&
@@ -290,7 +291,7 @@ static int read_neighbours(struct search *search, struct neighbour **ret, size_t
 static void find_links(struct search *search, const struct neighbour *neighbours, size_t n)
 {
 	unsigned votes[LINK_SPAN / 8][LINK_SPAN / 8] = { { 0 } }, best = 0;
-	int *field = search->l->field, base = field[F_PTR];
+	int *field = search->layout->field, base = field[F_PTR];
 
 	for (size_t i = 0; i < n; i++) {
 		int here = (neighbours[i].off - base) / 8;
@@ -325,7 +326,7 @@ static void find_links(struct search *search, const struct neighbour *neighbours
  * the flags, if they are 0 in all samples. */
 static void guess_links(struct search *search)
 {
-	int *field = search->l->field, prev = (field[F_ALLOCATED] + 8) & ~7;
+	int *field = search->layout->field, prev = (field[F_ALLOCATED] + 8) & ~7;
 
 	for (size_t i = 0; i < search->nlive; i++) {
 		if (proc__word(search->live[i].w + prev) ||
@@ -350,7 +351,7 @@ static bool size_like(uint64_t v)
 static void find_size(struct search *search)
 {
 	size_t ok, fits, best = 0;
-	int *field = search->l->field;
+	int *field = search->layout->field;
 
 	for (int off = 8; off < field[F_POOL]; off += 8) {
 		ok = fits = 0;
@@ -385,12 +386,12 @@ static void find_device(struct search *search)
 {
 	size_t ok;
 
-	for (int off = 0; off < search->l->field[F_SIZE]; off++) {
+	for (int off = 0; off < search->layout->field[F_SIZE]; off++) {
 		ok = 0;
 		for (size_t i = 0; i < search->nlive; i++)
 			ok += search->live[i].w[off] == search->live[i].pool->device;
 		if (nearly_all(ok, search->nlive)) {
-			search->l->field[F_DEVICE] = off;
+			search->layout->field[F_DEVICE] = off;
 			return;
 		}
 	}
@@ -399,7 +400,7 @@ static void find_device(struct search *search)
 /* Finds the first word after device that is equal in all blocks of a segment. */
 static void find_stream(struct search *search, const struct neighbour *neighbours, size_t n)
 {
-	const int *field = search->l->field;
+	const int *field = search->layout->field;
 	size_t ok, all;
 
 	for (int off = (field[F_DEVICE] + 8) & ~7; field[F_DEVICE] >= 0 && off < field[F_SIZE];
@@ -414,7 +415,7 @@ static void find_stream(struct search *search, const struct neighbour *neighbour
 			      proc__word(neighbours[i].sample->w + off);
 		}
 		if (!all || nearly_all(ok, all)) {
-			search->l->field[F_STREAM] = off;
+			search->layout->field[F_STREAM] = off;
 			return;
 		}
 	}
@@ -443,7 +444,7 @@ static int find_active(struct search *search)
 {
 	struct matches matches = { .n = search->nlive };
 	uint64_t *at = malloc(search->nlive * sizeof(*at) + 1), seen;
-	int *field = search->l->field, err = at ? 0 : -ENOMEM;
+	int *field = search->layout->field, err = at ? 0 : -ENOMEM;
 	size_t best = 0;
 	struct table table;
 
@@ -460,8 +461,8 @@ static int find_active(struct search *search)
 			if (!table__parse(dev->window + off, &table) || !table.count)
 				continue;
 			matches.found = 0;
-			err = table__each(search->a->proc, &table, SET_ENTRY, on_active, &matches,
-					  &seen);
+			err = table__each(search->alloc->proc, &table, SET_ENTRY, on_active,
+					  &matches, &seen);
 			if (err == -EFAULT)
 				err = 0;
 			if (matches.found > best) {
@@ -522,7 +523,7 @@ static bool stats_like(const uint8_t *bytes, uint64_t some_live, uint64_t some_b
  * has any. */
 static void find_stats(struct search *search)
 {
-	int *field = search->l->field;
+	int *field = search->layout->field;
 
 	for (int off = 40; off + STATS_NR * (int)STAT_ARRAY <= field[F_LARGE]; off += 8) {
 		unsigned yes = 0, no = 0;
@@ -554,7 +555,7 @@ static void find_stats(struct search *search)
 static int find_fields(struct search *search)
 {
 	struct neighbour *near = NULL;
-	int *field = search->l->field, err;
+	int *field = search->layout->field, err;
 	size_t nnear = 0;
 
 	find_ptr(search);
@@ -584,16 +585,16 @@ static int find_fields(struct search *search)
 /* Collects samples and finds the fields. object: len bytes of the allocator object. */
 static int search_object(struct search *search, const uint8_t *object, size_t len)
 {
-	struct cudaalloc *alloc = search->a;
+	struct cudaalloc *alloc = search->alloc;
 	int err;
 
-	err = layout__find_devices(alloc, object, len, search->l);
+	err = layout__find_devices(alloc, object, len, search->layout);
 	if (err)
 		return err;
-	err = devices__read(alloc, search->l, &search->devices);
+	err = devices__read(alloc, search->layout, &search->devices);
 	if (err)
 		goto unreadable;
-	err = devices__pools(alloc, search->l, &search->devices, &search->pools);
+	err = devices__pools(alloc, search->layout, &search->devices, &search->pools);
 	if (err >= 0)
 		err = sample_live(search, object);
 	if (err)
@@ -617,7 +618,7 @@ unreadable:
 
 int layout__find_fields(struct cudaalloc *alloc, struct layout *layout)
 {
-	struct search search = { .a = alloc, .l = layout };
+	struct search search = { .alloc = alloc, .layout = layout };
 	uint8_t *object = malloc(OBJECT_WINDOW);
 	int err = -ENOMEM;
 	long len;

@@ -123,8 +123,8 @@ static int add_own_pool(const struct layout *layout, const struct device *device
 /* ---- private pools ---- */
 
 struct private_ctx {
-	const struct cudaalloc *a;
-	const struct layout *l;
+	const struct cudaalloc *alloc;
+	const struct layout *layout;
 	unsigned device;
 	struct pools *ret;
 	size_t tried;
@@ -137,7 +137,7 @@ static int on_private(void *arg, const uint8_t *entry)
 	uint8_t words[POOL_WINDOW];
 	struct tree trees[MAX_SETS];
 	uint64_t addr = proc__word(entry + 24), owner;
-	unsigned n, sets = (unsigned)ctx->l->field[F_SETS];
+	unsigned n, sets = (unsigned)ctx->layout->field[F_SETS];
 	bool small;
 	long len;
 	int err;
@@ -146,7 +146,7 @@ static int on_private(void *arg, const uint8_t *entry)
 		return 0;
 	if (++ctx->tried > MAX_POOLS)
 		return -EFBIG;
-	len = cudaalloc_mem__read_window(ctx->a->proc, addr, words, sizeof(words));
+	len = cudaalloc_mem__read_window(ctx->alloc->proc, addr, words, sizeof(words));
 	if (len < 0)
 		return (int)len;
 	for (size_t off = 0; off + sets * TREE_HEADER + 16 <= (size_t)len; off += 8) {
@@ -175,13 +175,15 @@ static int add_private_pools(struct private_ctx *ctx, const struct device *devic
 	size_t off;
 	int err = 0;
 
-	off = (size_t)ctx->l->field[F_SMALL] + (size_t)ctx->l->field[F_SETS] * TREE_HEADER;
+	off = (size_t)ctx->layout->field[F_SMALL] +
+	      (size_t)ctx->layout->field[F_SETS] * TREE_HEADER;
 	for (; off + TABLE_HEADER <= device->len && !err; off += 8) {
 		if (!table__parse(device->window + off, &table) || !table.count ||
 		    table.slots > MAX_POOLS ||
-		    (ctx->l->field[F_ACTIVE] >= 0 && off == (size_t)ctx->l->field[F_ACTIVE]))
+		    (ctx->layout->field[F_ACTIVE] >= 0 &&
+		     off == (size_t)ctx->layout->field[F_ACTIVE]))
 			continue;
-		err = table__each(ctx->a->proc, &table, PRIVATE_ENTRY, on_private, ctx, &seen);
+		err = table__each(ctx->alloc->proc, &table, PRIVATE_ENTRY, on_private, ctx, &seen);
 		if (err == -EFAULT)
 			/* a table with smaller entries, read beyond its end */
 			err = 0;
@@ -193,7 +195,7 @@ static int add_private_pools(struct private_ctx *ctx, const struct device *devic
 int devices__pools(const struct cudaalloc *alloc, const struct layout *layout,
 		   const struct devices *devices, struct pools *ret)
 {
-	struct private_ctx ctx = { .a = alloc, .l = layout, .ret = ret };
+	struct private_ctx ctx = { .alloc = alloc, .layout = layout, .ret = ret };
 	bool torn = false;
 	size_t kept = 0;
 	int err = 0;

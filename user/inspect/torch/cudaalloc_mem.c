@@ -41,7 +41,7 @@ long cudaalloc_mem__read_window(const struct proc *proc, uint64_t addr, uint8_t 
 
 /* Items [first, end) that one system call reads. */
 struct batch {
-	const struct proc *p;
+	const struct proc *proc;
 	const uint64_t *addrs;
 	size_t len;
 	uint8_t *scratch;
@@ -110,7 +110,7 @@ static int batch_deliver(struct batch *batch, item_fn fn, void *ctx)
 			err = fn(ctx, i, NULL);
 			continue;
 		}
-		err = proc__read(batch->p, addr, one, batch->len);
+		err = proc__read(batch->proc, addr, one, batch->len);
 		if (!err || err == -EFAULT)
 			err = fn(ctx, i, err ? NULL : one);
 	}
@@ -131,7 +131,7 @@ int cudaalloc_mem__read_items(const struct proc *proc, const uint64_t *addrs, si
 	batch = malloc(sizeof(*batch));
 	if (!batch)
 		return -ENOMEM;
-	batch->p = proc;
+	batch->proc = proc;
 	batch->addrs = addrs;
 	batch->len = len;
 	batch->scratch = malloc(BATCH_BYTES);

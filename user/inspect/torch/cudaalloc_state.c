@@ -47,9 +47,9 @@ struct pass {
 #define LINK_ROUNDS 4 /* rounds of adding blocks found only through neighbours */
 
 struct gather {
-	const struct cudaalloc *a;
-	const struct layout *l;
-	struct pass *s;
+	const struct cudaalloc *alloc;
+	const struct layout *layout;
+	struct pass *pass;
 	struct addrs at;   /* Block pointers with their origin */
 	struct addrs keys; /* from the maps: device address and Block, alternating */
 	size_t block_len;
@@ -91,16 +91,17 @@ static int parse_totals(const struct cudaalloc *alloc, const struct layout *layo
 /* Totals before the pass, from the windows, which are read first. */
 static int totals_before(struct gather *gather)
 {
-	size_t at = (size_t)gather->l->field[F_STATS];
+	size_t at = (size_t)gather->layout->field[F_STATS];
 	int err = 0;
 
-	for (size_t i = 0; i < gather->s->devices.n && !err; i++) {
-		const struct device *device = &gather->s->devices.v[i];
-		struct cuda_device_state *st = &gather->s->state[i];
+	for (size_t i = 0; i < gather->pass->devices.n && !err; i++) {
+		const struct device *device = &gather->pass->devices.v[i];
+		struct cuda_device_state *st = &gather->pass->state[i];
 
-		err = at > device->len ? -ESTALE
-				       : parse_totals(gather->a, gather->l, device->window + at,
-						      device->len - at, st, &st->before);
+		err = at > device->len
+			      ? -ESTALE
+			      : parse_totals(gather->alloc, gather->layout, device->window + at,
+					     device->len - at, st, &st->before);
 	}
 	return err;
 }
@@ -108,16 +109,18 @@ static int totals_before(struct gather *gather)
 /* Reads the totals again after the pass. */
 static int totals_after(struct gather *gather)
 {
-	size_t at = (size_t)gather->l->field[F_STATS], len = (size_t)gather->l->field[F_LARGE] - at;
+	size_t at = (size_t)gather->layout->field[F_STATS],
+	       len = (size_t)gather->layout->field[F_LARGE] - at;
 	uint8_t *buf = malloc(len);
 	int err = buf ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < gather->s->devices.n && !err; i++) {
-		struct cuda_device_state *st = &gather->s->state[i];
+	for (size_t i = 0; i < gather->pass->devices.n && !err; i++) {
+		struct cuda_device_state *st = &gather->pass->state[i];
 
-		err = proc__read(gather->a->proc, gather->s->devices.v[i].addr + at, buf, len);
+		err = proc__read(gather->alloc->proc, gather->pass->devices.v[i].addr + at, buf,
+				 len);
 		if (!err)
-			err = parse_totals(gather->a, gather->l, buf, len, st, &st->after);
+			err = parse_totals(gather->alloc, gather->layout, buf, len, st, &st->after);
 	}
 	free(buf);
 	return err == -EFAULT ? -ESTALE : err;
@@ -156,12 +159,12 @@ static int read_table(struct gather *gather, const uint8_t *header, size_t width
 	int err;
 
 	if (!table__parse(header, &table)) {
-		mark_torn(gather->s, "a table of blocks was changing");
+		mark_torn(gather->pass, "a table of blocks was changing");
 		return 0;
 	}
-	err = table__each(gather->a->proc, &table, width, fn, gather, &seen);
+	err = table__each(gather->alloc->proc, &table, width, fn, gather, &seen);
 	if (err == -EFAULT || (!err && seen != table.count)) {
-		mark_torn(gather->s, "a table of blocks was changing");
+		mark_torn(gather->pass, "a table of blocks was changing");
 		err = 0;
 	}
 	return err;
@@ -170,14 +173,15 @@ static int read_table(struct gather *gather, const uint8_t *header, size_t width
 /* Reads the maps of live blocks. */
 static int read_maps(struct gather *gather)
 {
-	size_t n_maps = (size_t)gather->l->field[F_NMAPS];
+	size_t n_maps = (size_t)gather->layout->field[F_NMAPS];
 	uint8_t *headers = malloc(n_maps * TABLE_HEADER);
 	int err;
 
 	if (!headers)
 		return -ENOMEM;
-	err = proc__read(gather->a->proc, gather->a->object + (uint64_t)gather->l->field[F_MAPS],
-			 headers, n_maps * TABLE_HEADER);
+	err = proc__read(gather->alloc->proc,
+			 gather->alloc->object + (uint64_t)gather->layout->field[F_MAPS], headers,
+			 n_maps * TABLE_HEADER);
 	if (err == -EFAULT)
 		err = -ESTALE;
 	for (size_t i = 0; i < n_maps && !err; i++)
@@ -189,11 +193,11 @@ static int read_maps(struct gather *gather)
 /* Reads the tables of live and pending blocks from the windows, which may be outdated by now. */
 static int read_active(struct gather *gather)
 {
-	size_t off = (size_t)gather->l->field[F_ACTIVE];
+	size_t off = (size_t)gather->layout->field[F_ACTIVE];
 	int err = 0;
 
-	for (size_t i = 0; i < gather->s->devices.n && !err; i++) {
-		const struct device *device = &gather->s->devices.v[i];
+	for (size_t i = 0; i < gather->pass->devices.n && !err; i++) {
+		const struct device *device = &gather->pass->devices.v[i];
 
 		if (off + TABLE_HEADER > device->len)
 			return -ESTALE;
@@ -209,10 +213,10 @@ static int read_sets(struct gather *gather)
 	bool changing = false;
 	int err;
 
-	err = cudaalloc_mem__tree_values(gather->a->proc, gather->s->pools.trees,
-					 gather->s->pools.ntrees, MAX_BLOCKS, &found, &changing);
+	err = cudaalloc_mem__tree_values(gather->alloc->proc, gather->pass->pools.trees,
+					 gather->pass->pools.ntrees, MAX_BLOCKS, &found, &changing);
 	if (changing)
-		mark_torn(gather->s, "a set of blocks was changing");
+		mark_torn(gather->pass, "a set of blocks was changing");
 	for (size_t i = 0; i < found.n && !err; i++)
 		err = addrs__add(&gather->at, found.v[i]);
 	addrs__free(&found);
@@ -251,8 +255,8 @@ static bool in_range(const struct raw *raw)
 static int on_block(void *ctx, size_t i, const uint8_t *words)
 {
 	struct gather *gather = ctx;
-	const int *field = gather->l->field;
-	struct raw *raw = &gather->s->v[i];
+	const int *field = gather->layout->field;
+	struct raw *raw = &gather->pass->v[i];
 
 	if (!words)
 		return 0;
@@ -266,7 +270,7 @@ static int on_block(void *ctx, size_t i, const uint8_t *words)
 	raw->device = words[field[F_DEVICE]];
 	raw->allocated = words[field[F_ALLOCATED]];
 	raw->mapped = words[field[F_ALLOCATED] + 1];
-	raw->pool = pools__find(&gather->s->pools, raw->pool_at);
+	raw->pool = pools__find(&gather->pass->pools, raw->pool_at);
 	raw->valid = raw->pool && in_range(raw);
 	return 0;
 }
@@ -274,7 +278,7 @@ static int on_block(void *ctx, size_t i, const uint8_t *words)
 /* Reads the Blocks at all addresses that were found. */
 static int read_blocks(struct gather *gather)
 {
-	struct pass *pass = gather->s;
+	struct pass *pass = gather->pass;
 	uint64_t *at = malloc(pass->n * sizeof(*at) + 1);
 	int err;
 
@@ -282,8 +286,8 @@ static int read_blocks(struct gather *gather)
 		return -ENOMEM;
 	for (size_t i = 0; i < pass->n; i++)
 		at[i] = pass->v[i].at;
-	err = cudaalloc_mem__read_items(gather->a->proc, at, pass->n, gather->block_len, on_block,
-					gather);
+	err = cudaalloc_mem__read_items(gather->alloc->proc, at, pass->n, gather->block_len,
+					on_block, gather);
 	free(at);
 	return err;
 }
@@ -308,7 +312,7 @@ static uint32_t find_block(const struct pass *pass, uint64_t at)
  * number, or -errno. */
 static long add_linked(struct gather *gather)
 {
-	struct pass *pass = gather->s;
+	struct pass *pass = gather->pass;
 	size_t before = gather->at.n;
 	int err = 0;
 
@@ -328,7 +332,7 @@ static long add_linked(struct gather *gather)
 /* Reads all Blocks, then those that only their links lead to. */
 static int collect_blocks(struct gather *gather)
 {
-	struct pass *pass = gather->s;
+	struct pass *pass = gather->pass;
 	long more = 0;
 	int err;
 
@@ -348,7 +352,7 @@ static int collect_blocks(struct gather *gather)
 		if (more <= 0)
 			break;
 		/* a block is in a set or a table, except while it moves between them */
-		mark_torn(gather->s, "a block was in none of the tables");
+		mark_torn(gather->pass, "a block was in none of the tables");
 	}
 	return more < 0 ? (int)more : 0;
 }
@@ -356,7 +360,7 @@ static int collect_blocks(struct gather *gather)
 /* Flags the blocks that the map has under their own address. */
 static void match_keys(struct gather *gather)
 {
-	struct pass *pass = gather->s;
+	struct pass *pass = gather->pass;
 	uint32_t i;
 
 	for (size_t k = 0; k + 1 < gather->keys.n; k += 2) {
@@ -369,7 +373,7 @@ static void match_keys(struct gather *gather)
 /* Finds the indexes of each block's neighbours. */
 static void link_blocks(struct gather *g)
 {
-	struct pass *pass = g->s;
+	struct pass *pass = g->pass;
 
 	for (size_t i = 0; i < pass->n; i++) {
 		struct raw *raw = &pass->v[i];
@@ -416,7 +420,9 @@ static void free_pass(struct pass *pass)
 /* Reads the allocator once into *ret; free_pass() must follow on success. */
 static int run_pass(const struct cudaalloc *alloc, const struct layout *layout, struct pass *ret)
 {
-	struct gather gather = { .a = alloc, .l = layout, .s = ret, .block_len = block_len(layout) };
+	struct gather gather = {
+		.alloc = alloc, .layout = layout, .pass = ret, .block_len = block_len(layout)
+	};
 	int err;
 
 	memset(ret, 0, sizeof(*ret));
@@ -453,7 +459,7 @@ struct stretch {
 };
 
 struct build {
-	struct pass *s;
+	struct pass *pass;
 	uint32_t *order; /* indexes of blocks */
 	size_t norder;
 	struct stretch *v;
@@ -465,7 +471,7 @@ struct build {
 /* Adds block i at the end of a stretch. */
 static void add_block(struct build *build, struct stretch *stretch, uint32_t i)
 {
-	struct raw *raw = &build->s->v[i];
+	struct raw *raw = &build->pass->v[i];
 
 	raw->reached = true;
 	build->order[build->norder++] = i;
@@ -478,7 +484,7 @@ static void add_block(struct build *build, struct stretch *stretch, uint32_t i)
 static struct stretch *begin_stretch(struct build *build, uint32_t i)
 {
 	struct stretch *st = &build->v[build->n++];
-	const struct raw *raw = &build->s->v[i];
+	const struct raw *raw = &build->pass->v[i];
 
 	*st = (struct stretch){
 		.addr = raw->ptr, .end = raw->ptr, .pool = raw->pool, .first = build->norder
@@ -505,7 +511,7 @@ static bool is_head(const struct pass *pass, uint32_t i)
 static void walk_segment(struct build *build, uint32_t head)
 {
 	struct stretch *st = begin_stretch(build, head);
-	struct raw *raws = build->s->v;
+	struct raw *raws = build->pass->v;
 	uint32_t i = head, next;
 
 	st->expandable = raws[head].prev != 0;
@@ -543,19 +549,19 @@ static int by_ptr(const void *x, const void *y, void *arg)
 /* Groups the blocks that no head leads to, by address. */
 static int group_unreached(struct build *build)
 {
-	uint32_t *rest = malloc(build->s->n * sizeof(*rest) + 1);
+	uint32_t *rest = malloc(build->pass->n * sizeof(*rest) + 1);
 	struct stretch *st = NULL;
-	struct raw *raws = build->s->v;
+	struct raw *raws = build->pass->v;
 	size_t n = 0;
 
 	if (!rest)
 		return -ENOMEM;
-	for (size_t i = 0; i < build->s->n; i++) {
+	for (size_t i = 0; i < build->pass->n; i++) {
 		if (raws[i].valid && raws[i].mapped && !raws[i].reached)
 			rest[n++] = (uint32_t)i;
 	}
 	if (n) {
-		mark_torn(build->s, "links between blocks were changing");
+		mark_torn(build->pass, "links between blocks were changing");
 		qsort_r(rest, n, sizeof(*rest), by_ptr, raws);
 	}
 	for (size_t i = 0; i < n; i++) {
@@ -582,15 +588,15 @@ static int make_stretches(struct build *build)
 {
 	int err;
 
-	for (uint32_t i = 0; i < build->s->n; i++) {
-		const struct raw *r = &build->s->v[i];
+	for (uint32_t i = 0; i < build->pass->n; i++) {
+		const struct raw *r = &build->pass->v[i];
 
-		if (r->valid && r->mapped && !r->reached && is_head(build->s, i))
+		if (r->valid && r->mapped && !r->reached && is_head(build->pass, i))
 			walk_segment(build, i);
 	}
 	for (size_t i = 0; i < build->n; i++) {
 		if (!build->v[i].whole)
-			mark_torn(build->s, "links between blocks were changing");
+			mark_torn(build->pass, "links between blocks were changing");
 	}
 	err = group_unreached(build);
 	if (!err && build->n)
@@ -610,7 +616,7 @@ static void make_segments(struct build *build, struct cudaalloc_state *ret)
 		struct stretch *st = &build->v[i];
 
 		if (last && st->addr < last->addr + last->size) {
-			mark_torn(build->s, "segments were changing");
+			mark_torn(build->pass, "segments were changing");
 			st->segment = NO_BLOCK;
 			/* Two overlapping segments are of different pools, so one of them no longer
 			 * exists. Keep the first one. */
@@ -625,14 +631,16 @@ static void make_segments(struct build *build, struct cudaalloc_state *ret)
 		st->segment = (uint32_t)ret->nsegments;
 		pool = st->pool;
 		last = &ret->segments[ret->nsegments++];
-		*last = (struct cuda_segment){ .addr = st->addr,
-					       .size = st->end - st->addr,
-					       .device = pool->device,
-					       .pool = { pool->id[0], pool->id[1] },
-					       .small = pool->small,
-					       .stream = build->s->v[build->order[st->first]].stream,
-					       .expandable = st->expandable,
-					       .whole = st->whole };
+		*last = (struct cuda_segment){
+			.addr = st->addr,
+			.size = st->end - st->addr,
+			.device = pool->device,
+			.pool = { pool->id[0], pool->id[1] },
+			.small = pool->small,
+			.stream = build->pass->v[build->order[st->first]].stream,
+			.expandable = st->expandable,
+			.whole = st->whole
+		};
 	}
 }
 
@@ -681,11 +689,11 @@ static void emit_block(struct build *build, const struct raw *raw, uint32_t segm
 	struct cuda_block *out;
 
 	if (raw->allocated && !raw->mapkey) {
-		mark_torn(build->s, "a block was being handed out");
+		mark_torn(build->pass, "a block was being handed out");
 		return; /* allocated, but not in the map: uncertain */
 	}
 	if (raw->allocated != (raw->active && raw->mapkey))
-		mark_torn(build->s, "a block was being handed out or freed");
+		mark_torn(build->pass, "a block was being handed out or freed");
 	out = &ret->blocks[ret->nblocks++];
 	*out = (struct cuda_block){ .addr = raw->ptr,
 				    .size = raw->size,
@@ -707,7 +715,7 @@ static void emit_blocks(struct build *build, struct cudaalloc_state *ret)
 	size_t i = 0, n, first;
 
 	if (!sorted) {
-		mark_torn(build->s, "out of memory");
+		mark_torn(build->pass, "out of memory");
 		return;
 	}
 	while (i < build->n) {
@@ -729,12 +737,12 @@ static void emit_blocks(struct build *build, struct cudaalloc_state *ret)
 			n += build->v[i].n;
 		}
 		if (!to->whole) {
-			qsort_r(sorted, n, sizeof(*sorted), by_ptr, build->s->v);
-			n = drop_overlaps(build->s->v, sorted, n);
+			qsort_r(sorted, n, sizeof(*sorted), by_ptr, build->pass->v);
+			n = drop_overlaps(build->pass->v, sorted, n);
 		}
 		first = ret->nblocks;
 		for (size_t k = 0; k < n; k++)
-			emit_block(build, &build->s->v[sorted[k]], segment, ret);
+			emit_block(build, &build->pass->v[sorted[k]], segment, ret);
 		to->first = (uint32_t)first;
 		to->nblocks = (uint32_t)(ret->nblocks - first);
 	}
@@ -795,8 +803,8 @@ static void set_consistency(struct build *build, struct cudaalloc_state *st)
 		struct cuda_device_state *device = &st->devices[i];
 
 		device->why = find_mismatch(device, &sums[i]);
-		if (!device->why[0] && build->s->torn)
-			device->why = build->s->torn;
+		if (!device->why[0] && build->pass->torn)
+			device->why = build->pass->torn;
 		device->consistent = !device->why[0];
 		if (st->consistent && !device->consistent) {
 			st->consistent = false;
@@ -808,7 +816,7 @@ static void set_consistency(struct build *build, struct cudaalloc_state *st)
 /* Makes the result from the Blocks of a pass; it takes over pass->state. 0, -ENOMEM. */
 static int build_state(struct pass *pass, struct cudaalloc_state *ret)
 {
-	struct build build = { .s = pass };
+	struct build build = { .pass = pass };
 	struct cudaalloc_state st = { 0 };
 	int err = -ENOMEM;
 

@@ -242,7 +242,7 @@ struct stray {
 };
 
 struct nnmodules {
-	struct pymem m;
+	struct pymem mem;
 	struct root roots[MAX_ROOTS];
 	size_t nroots;
 	struct stray strays[MAX_STRAYS];
@@ -279,7 +279,7 @@ struct nnmodules *nnmodules__new(const struct python *py)
 		errno = ENOMEM;
 		return NULL;
 	}
-	pymem__init(&modules->m, py, true);
+	pymem__init(&modules->mem, py, true);
 	modules->credit = SAVED_NS;
 	modules->credit_at = clock__monotonic();
 	return modules;
@@ -313,7 +313,7 @@ void nnmodules__free(struct nnmodules *modules)
 	forget_prefixes(modules);
 	map64__free(modules->prefix_at);
 	free(modules->prefixes);
-	pymem__fini(&modules->m);
+	pymem__fini(&modules->mem);
 	free(modules);
 }
 
@@ -411,7 +411,7 @@ static int read_root(struct nnmodules *modules, struct root *root)
 	struct nntree *tree;
 	int err;
 
-	err = nntree__read(&modules->m, root->addr, &tree);
+	err = nntree__read(&modules->mem, root->addr, &tree);
 	end = clock__monotonic();
 	cost = end - start;
 	modules->credit -= cost < modules->credit ? cost : modules->credit;
@@ -450,7 +450,7 @@ static int get_root(struct nnmodules *modules, uint64_t addr, struct root **ret)
 	uint64_t type;
 	int err;
 
-	err = pydict__type_of(&modules->m, addr, &type);
+	err = pydict__type_of(&modules->mem, addr, &type);
 	if (root && (err || root->type != type)) {
 		drop_root(modules, root);
 		root = NULL;
@@ -488,11 +488,11 @@ static int read_class_name(struct nnmodules *modules, uint64_t type, char *buf)
 {
 	int err;
 
-	pymem__forget(&modules->m);
-	err = nnmodules__is_type(&modules->m, type);
+	pymem__forget(&modules->mem);
+	err = nnmodules__is_type(&modules->mem, type);
 	if (err <= 0)
 		return err && err != -EAGAIN ? err : -EBADMSG;
-	return pytype__name(&modules->m, type, buf, NN_MAX_CLASS);
+	return pytype__name(&modules->mem, type, buf, NN_MAX_CLASS);
 }
 
 static const struct stray *find_stray(const struct nnmodules *modules, uint64_t addr, uint64_t root)
@@ -559,7 +559,7 @@ static int name_stray(struct nnmodules *modules, uint64_t self, uint64_t type, s
 	size_t i;
 
 	strcpy(modules->name, "?");
-	if (!parent || parent == self || pydict__type_of(&modules->m, parent, &parent_type))
+	if (!parent || parent == self || pydict__type_of(&modules->mem, parent, &parent_type))
 		return keep_stray(modules, self, root_addr, type, modules->name);
 	if (root && nntree__find(root->tree, parent, parent_type, &i)) {
 		join_names(modules, nntree__name(root->tree, i, base), "?");
@@ -612,7 +612,7 @@ uint64_t nnmodules__model(struct nnmodules *modules, uint64_t root)
 	struct root *new_root = NULL, *holder;
 	uint64_t model, type;
 
-	if (pydict__type_of(&modules->m, root, &type))
+	if (pydict__type_of(&modules->mem, root, &type))
 		return root;
 	holder = find_holder(modules, root, type);
 	if (holder)
@@ -712,7 +712,7 @@ static int name_module(struct nnmodules *modules, uint64_t self, uint64_t root, 
 	size_t i;
 	int err;
 
-	err = pydict__type_of(&modules->m, self, &type) ?: get_root(modules, root, &found_root);
+	err = pydict__type_of(&modules->mem, self, &type) ?: get_root(modules, root, &found_root);
 	if (err)
 		return err;
 	if (found_root && find_module(modules, found_root, self, type, &i)) {
@@ -728,7 +728,7 @@ static int name_module(struct nnmodules *modules, uint64_t self, uint64_t root, 
 	if (found_root)
 		strcpy(modules->root_cls, nntree__root_class(found_root->tree));
 	else
-		err = pydict__type_of(&modules->m, root, &root_type)
+		err = pydict__type_of(&modules->mem, root, &root_type)
 			      ?: read_class_name(modules, root_type, modules->root_cls);
 	err = err ?: name_stray(modules, self, type, found_root, root, parent);
 	if (err)
@@ -745,7 +745,7 @@ int nnmodules__name(struct nnmodules *modules, uint64_t self, uint64_t root, uin
 	uint64_t type;
 	int err = name_module(modules, self, root, parent, ret);
 
-	if (!err && modules->nprefixes && !pydict__type_of(&modules->m, root, &type))
+	if (!err && modules->nprefixes && !pydict__type_of(&modules->mem, root, &type))
 		put_prefix(modules, root, type);
 	return err;
 }
@@ -759,7 +759,8 @@ static bool recheck_strays(struct nnmodules *modules)
 	for (size_t i = 0; i < modules->nstrays;) {
 		struct stray *stray = &modules->strays[i];
 		struct root *root = find_root(modules, stray->root);
-		bool gone = pydict__type_of(&modules->m, stray->addr, &type) || type != stray->type,
+		bool gone = pydict__type_of(&modules->mem, stray->addr, &type) ||
+			    type != stray->type,
 		     placed;
 		size_t at;
 

@@ -31,8 +31,8 @@ struct pending {	    /* a module to visit */
 };
 
 struct walk {
-	struct pymem *m;
-	struct nntree *t;
+	struct pymem *mem;
+	struct nntree *tree;
 	struct map64 *types; /* address -> index, or NOT_A_MODULE */
 	struct map64 *keys;  /* address of a str -> text offset */
 	struct pyitems attrs, children;
@@ -69,19 +69,19 @@ static bool is_local(int err)
 /* Adds a type and its name, if it is a module's; *ret: its index, or NOT_A_MODULE. */
 static int add_type(struct walk *walk, uint64_t addr, uint32_t *ret)
 {
-	struct nntree *tree = walk->t;
+	struct nntree *tree = walk->tree;
 	char name[NN_MAX_CLASS];
 	uint32_t text;
 	int err;
 
-	err = pytype__is_a(walk->m, addr, "Module", "torch.nn.modules.module");
+	err = pytype__is_a(walk->mem, addr, "Module", "torch.nn.modules.module");
 	if (err < 0)
 		return err;
 	if (!err) {
 		*ret = NOT_A_MODULE;
 		return 0;
 	}
-	err = pytype__name(walk->m, addr, name, sizeof(name))
+	err = pytype__name(walk->mem, addr, name, sizeof(name))
 		      ?: add_text(tree, name, strlen(name), &text);
 	if (err)
 		return err;
@@ -119,9 +119,9 @@ static int is_parallel(struct walk *walk, struct nntree_type *type)
 	int err;
 
 	if (type->parallel == PARALLEL_UNKNOWN) {
-		err = pytype__is_a(walk->m, type->addr, "DistributedDataParallel", NULL);
+		err = pytype__is_a(walk->mem, type->addr, "DistributedDataParallel", NULL);
 		if (!err)
-			err = pytype__is_a(walk->m, type->addr, "DataParallel", NULL);
+			err = pytype__is_a(walk->mem, type->addr, "DataParallel", NULL);
 		if (err < 0)
 			return err;
 		type->parallel = err ? PARALLEL_YES : PARALLEL_NO;
@@ -144,21 +144,21 @@ static int find_component(struct walk *walk, uint64_t key, const struct nntree_n
 	if (map64__get(walk->keys, key, &known)) {
 		text = known;
 	} else {
-		err = pystr__read(walk->m, key, buf, sizeof(buf), &cut);
+		err = pystr__read(walk->mem, key, buf, sizeof(buf), &cut);
 		if (err < 0)
 			return err;
 		if (cut)
 			return -E2BIG;
-		err = add_text(walk->t, buf, err, &text) ?: map64__set(walk->keys, key, text);
+		err = add_text(walk->tree, buf, err, &text) ?: map64__set(walk->keys, key, text);
 		if (err)
 			return err;
 	}
 	*ret = text;
 	for (size_t i = 0; i < sizeof(wrapper_names) / sizeof(wrapper_names[0]); i++)
-		if (!strcmp(walk->t->text + text, wrapper_names[i]))
+		if (!strcmp(walk->tree->text + text, wrapper_names[i]))
 			*ret = STRIPPED;
-	if (!strcmp(walk->t->text + text, "module")) {
-		err = is_parallel(walk, &walk->t->types[parent->type]);
+	if (!strcmp(walk->tree->text + text, "module")) {
+		err = is_parallel(walk, &walk->tree->types[parent->type]);
 		if (err < 0)
 			return err;
 		if (err)
@@ -170,7 +170,7 @@ static int find_component(struct walk *walk, uint64_t key, const struct nntree_n
 /* Adds a new module. The root is its own pending->parent. */
 static int add_node(struct walk *walk, const struct pending *pending, uint32_t type)
 {
-	struct nntree *tree = walk->t;
+	struct nntree *tree = walk->tree;
 	struct nntree_node node = {
 		.addr = pending->addr, .parent = pending->parent, .type = type, .text = STRIPPED
 	};
@@ -212,12 +212,12 @@ static bool has_value(struct walk *walk, const char *attr, uint64_t *known)
 	char name[NN_MAX_CLASS];
 	uint64_t dict, type;
 
-	if (pystr__find(walk->m, &walk->attrs, attr, known, &dict) ||
-	    pydict__items(walk->m, dict, &walk->children))
+	if (pystr__find(walk->mem, &walk->attrs, attr, known, &dict) ||
+	    pydict__items(walk->mem, dict, &walk->children))
 		return true;
 	for (size_t i = 0; i < walk->children.n; i++)
-		if (pydict__type_of(walk->m, walk->children.v[i].value, &type) ||
-		    pytype__name(walk->m, type, name, sizeof(name)) ||
+		if (pydict__type_of(walk->mem, walk->children.v[i].value, &type) ||
+		    pytype__name(walk->mem, type, name, sizeof(name)) ||
 		    strcmp(name, "NoneType") != 0)
 			return true;
 	return false;
@@ -226,17 +226,18 @@ static bool has_value(struct walk *walk, const char *attr, uint64_t *known)
 /* Pushes a module's children, the first on top. */
 static int push_children(struct walk *walk, uint64_t addr, uint32_t self)
 {
-	uint64_t type = walk->t->types[walk->t->nodes[self].type].addr, modules;
+	uint64_t type = walk->tree->types[walk->tree->nodes[self].type].addr, modules;
 	int err;
 
-	err = pydict__attrs(walk->m, addr, type, &walk->attrs);
-	if (!walk->t->tensors)
-		walk->t->tensors = err || has_value(walk, "_parameters", &walk->parameters_key) ||
-				   has_value(walk, "_buffers", &walk->buffers_key);
+	err = pydict__attrs(walk->mem, addr, type, &walk->attrs);
+	if (!walk->tree->tensors)
+		walk->tree->tensors = err ||
+				      has_value(walk, "_parameters", &walk->parameters_key) ||
+				      has_value(walk, "_buffers", &walk->buffers_key);
 	if (err)
 		return err;
-	err = pystr__find(walk->m, &walk->attrs, "_modules", &walk->modules_key, &modules)
-		      ?: pydict__items(walk->m, modules, &walk->children);
+	err = pystr__find(walk->mem, &walk->attrs, "_modules", &walk->modules_key, &modules)
+		      ?: pydict__items(walk->mem, modules, &walk->children);
 	if (err)
 		return err;
 	walk->items += walk->attrs.n + walk->children.n;
@@ -259,13 +260,13 @@ static int visit_module(struct walk *walk, const struct pending *pending)
 	uint32_t type_ix;
 	int err;
 
-	if (map64__get(walk->t->by_addr, pending->addr, &seen))
+	if (map64__get(walk->tree->by_addr, pending->addr, &seen))
 		return 0;
-	err = pydict__type_of(walk->m, pending->addr, &type) ?: find_type(walk, type, &type_ix);
+	err = pydict__type_of(walk->mem, pending->addr, &type) ?: find_type(walk, type, &type_ix);
 	if (err)
 		return err;
 	return add_node(walk, pending, type_ix)
-		       ?: push_children(walk, pending->addr, walk->t->n - 1);
+		       ?: push_children(walk, pending->addr, walk->tree->n - 1);
 }
 
 /* Adds the root and all modules below it. 0 or -errno. */
@@ -275,16 +276,16 @@ static int walk_tree(struct walk *walk, uint64_t root)
 
 	err = visit_module(walk, &(struct pending){ .addr = root });
 	/* A module without readable children still counts, even as the root. */
-	if (err && (!is_local(err) || !walk->t->n))
+	if (err && (!is_local(err) || !walk->tree->n))
 		return err == -EAGAIN ? -EBADMSG : err;
-	walk->t->torn = err == -EAGAIN;
-	while (walk->n && walk->t->n < MAX_MODULES && walk->items < MAX_ITEMS) {
+	walk->tree->torn = err == -EAGAIN;
+	while (walk->n && walk->tree->n < MAX_MODULES && walk->items < MAX_ITEMS) {
 		struct pending next = walk->stack[--walk->n];
 
 		err = visit_module(walk, &next);
 		if (err && !is_local(err))
 			return err;
-		walk->t->torn |= err == -EAGAIN;
+		walk->tree->torn |= err == -EAGAIN;
 	}
 	return 0;
 }
@@ -292,15 +293,15 @@ static int walk_tree(struct walk *walk, uint64_t root)
 /* Reads a tree. The caller frees *ret. */
 static int read_once(struct pymem *mem, uint64_t root, struct nntree **ret)
 {
-	struct walk walk = { .m = mem };
+	struct walk walk = { .mem = mem };
 	int err = -ENOMEM;
 
-	walk.t = calloc(1, sizeof(*walk.t));
+	walk.tree = calloc(1, sizeof(*walk.tree));
 	walk.types = map64__new();
 	walk.keys = map64__new();
-	if (walk.t)
-		walk.t->by_addr = map64__new();
-	if (walk.t && walk.t->by_addr && walk.types && walk.keys)
+	if (walk.tree)
+		walk.tree->by_addr = map64__new();
+	if (walk.tree && walk.tree->by_addr && walk.types && walk.keys)
 		err = walk_tree(&walk, root);
 	pyitems__fini(&walk.attrs);
 	pyitems__fini(&walk.children);
@@ -308,9 +309,9 @@ static int read_once(struct pymem *mem, uint64_t root, struct nntree **ret)
 	map64__free(walk.keys);
 	free(walk.stack);
 	if (err)
-		nntree__free(walk.t);
+		nntree__free(walk.tree);
 	else
-		*ret = walk.t;
+		*ret = walk.tree;
 	return err;
 }
 

@@ -67,16 +67,16 @@ struct batch {
 };
 
 struct walk {
-	struct pytensors *t;
-	const struct pygraph_opts *o;
-	struct pygraph *g;
+	struct pytensors *tensors;
+	const struct pygraph_opts *opts;
+	struct pygraph *graph;
 	struct map64 *seen;    /* nodes already queued */
 	struct map64 *kinds;   /* vptr -> enum cxx_kind */
 	struct map64 *classes; /* vptr, or hash of a Python class's name -> index */
 	struct hash_seed seed;
 	uint64_t *queue;
 	size_t nqueue, queue_cap, saved_cap, classes_cap, edges_cap;
-	struct batch b;
+	struct batch batch;
 };
 
 /* True if p can be a pointer from malloc. */
@@ -113,7 +113,7 @@ static int find_kind(struct walk *walk, uint64_t vptr, enum cxx_kind *ret)
 		*ret = known;
 		return 0;
 	}
-	err = pytensors__node_kind(walk->t, vptr, ret);
+	err = pytensors__node_kind(walk->tensors, vptr, ret);
 	if (!err && map64__count(walk->kinds) < MAX_VPTRS)
 		err = map64__set(walk->kinds, vptr, *ret);
 	return err;
@@ -164,7 +164,7 @@ static int add_span(struct batch *batch, uint64_t addr, size_t len, uint32_t ite
 /* Reads the spans and the word before each. An unreadable span gets length 0. */
 static int read_spans(struct walk *walk, size_t from)
 {
-	struct batch *batch = &walk->b;
+	struct batch *batch = &walk->batch;
 	int err = 0;
 
 	batch->npieces = 0;
@@ -172,7 +172,7 @@ static int read_spans(struct walk *walk, size_t from)
 		err = add_piece(batch, batch->spans[i].addr - 8, batch->bytes + batch->spans[i].at,
 				8 + batch->spans[i].len);
 	if (!err)
-		err = proc__readv(walk->t->proc, batch->pieces, batch->npieces);
+		err = proc__readv(walk->tensors->proc, batch->pieces, batch->npieces);
 	for (size_t i = from; !err && i < batch->nspans; i++)
 		if (batch->pieces[i - from].err)
 			batch->spans[i].len = 0;
@@ -194,15 +194,15 @@ static int add_class(struct walk *walk, const char *name, uint32_t *ret)
 {
 	int err;
 
-	if (walk->g->nclasses >= MAX_CLASSES)
+	if (walk->graph->nclasses >= MAX_CLASSES)
 		return -E2BIG;
-	err = array__grow(&walk->g->classes, &walk->classes_cap, walk->g->nclasses + 1,
-			  sizeof(*walk->g->classes));
+	err = array__grow(&walk->graph->classes, &walk->classes_cap, walk->graph->nclasses + 1,
+			  sizeof(*walk->graph->classes));
 	if (err)
 		return err;
-	strncpy(walk->g->classes[walk->g->nclasses], name, PYGRAPH_CLASS - 1);
-	walk->g->classes[walk->g->nclasses][PYGRAPH_CLASS - 1] = '\0';
-	*ret = walk->g->nclasses++;
+	strncpy(walk->graph->classes[walk->graph->nclasses], name, PYGRAPH_CLASS - 1);
+	walk->graph->classes[walk->graph->nclasses][PYGRAPH_CLASS - 1] = '\0';
+	*ret = walk->graph->nclasses++;
 	return 0;
 }
 
@@ -217,7 +217,7 @@ static int find_class(struct walk *walk, uint64_t vptr, uint32_t *ret)
 		*ret = known;
 		return 0;
 	}
-	err = autograd_node__class(walk->t->proc, vptr, name, sizeof(name));
+	err = autograd_node__class(walk->tensors->proc, vptr, name, sizeof(name));
 	if (!err)
 		err = add_class(walk, name, ret);
 	return err ? err : map64__set(walk->classes, vptr, *ret);
@@ -229,7 +229,7 @@ static int find_named_class(struct walk *walk, const char *name, uint32_t *ret)
 	uint64_t hash = hash__bytes(walk->seed, name, strlen(name)), known;
 	int err;
 
-	if (map64__get(walk->classes, hash, &known) && !strcmp(walk->g->classes[known], name)) {
+	if (map64__get(walk->classes, hash, &known) && !strcmp(walk->graph->classes[known], name)) {
 		*ret = known;
 		return 0;
 	}
@@ -245,7 +245,7 @@ static bool is_fatal(int err)
 /* Finds out which queued addresses are nodes, and their sizes. */
 static int begin_batch(struct walk *walk, size_t from, size_t n)
 {
-	struct batch *batch = &walk->b;
+	struct batch *batch = &walk->batch;
 	int err = 0;
 
 	batch->n = batch->npieces = batch->nspans = batch->nbytes = batch->ncands = 0;
@@ -253,7 +253,7 @@ static int begin_batch(struct walk *walk, size_t from, size_t n)
 		err = add_piece(batch, walk->queue[from + i] - 8, batch->head[i],
 				sizeof(batch->head[i]));
 	if (!err)
-		err = proc__readv(walk->t->proc, batch->pieces, batch->npieces);
+		err = proc__readv(walk->tensors->proc, batch->pieces, batch->npieces);
 	for (size_t i = 0; !err && i < n; i++) {
 		struct item *it = &batch->items[batch->n];
 		uint64_t size = batch->head[i][0];
@@ -273,7 +273,7 @@ static int begin_batch(struct walk *walk, size_t from, size_t n)
 			err = is_fatal(err) ? err : 0;
 			continue;
 		}
-		it->function = !strcmp(walk->g->classes[it->cls], "PyNode");
+		it->function = !strcmp(walk->graph->classes[it->cls], "PyNode");
 		err = add_span(batch, it->node, size & ~SIZE_FLAGS, batch->n, true, false);
 		batch->n++;
 	}
@@ -360,11 +360,11 @@ static void check_vectors(struct batch *batch, size_t from)
  * of that object. */
 static int find_objects(struct walk *walk)
 {
-	struct batch *batch = &walk->b;
+	struct batch *batch = &walk->batch;
 	size_t n = batch->nspans;
 	int err = 0;
 
-	for (size_t i = 0; !err && walk->o->object && i < n; i++) {
+	for (size_t i = 0; !err && walk->opts->object && i < n; i++) {
 		struct span span = batch->spans[i];
 
 		if (!batch->items[span.item].function)
@@ -375,7 +375,7 @@ static int find_objects(struct walk *walk)
 
 			if (!is_pointer(obj) || obj - span.addr < span.len)
 				continue;
-			err = walk->o->object(walk->o->ctx, obj, name, sizeof(name), &size);
+			err = walk->opts->object(walk->opts->ctx, obj, name, sizeof(name), &size);
 			if (err == -ENOENT) {
 				err = 0;
 				continue;
@@ -392,7 +392,7 @@ static int find_objects(struct walk *walk)
 /* Reads what the candidates point to, and sets their kinds. */
 static int find_kinds(struct walk *walk)
 {
-	struct batch *batch = &walk->b;
+	struct batch *batch = &walk->batch;
 	int err = 0;
 
 	batch->npieces = 0;
@@ -400,7 +400,7 @@ static int find_kinds(struct walk *walk)
 		err = add_piece(batch, batch->cands[i].addr, batch->cands[i].head,
 				sizeof(batch->cands[i].head));
 	if (!err)
-		err = proc__readv(walk->t->proc, batch->pieces, batch->npieces);
+		err = proc__readv(walk->tensors->proc, batch->pieces, batch->npieces);
 	for (size_t i = 0; !err && i < batch->ncands; i++) {
 		batch->cands[i].kind = CXX_OTHER;
 		if (!batch->pieces[i].err)
@@ -412,19 +412,19 @@ static int find_kinds(struct walk *walk)
 /* Adds a saved tensor, unless the pointer may be in the undefined end of a node's chunk. */
 static int add_saved(struct walk *walk, const struct cand *candidate)
 {
-	const struct span *span = &walk->b.spans[candidate->span];
-	const struct item *it = &walk->b.items[span->item];
+	const struct span *span = &walk->batch.spans[candidate->span];
+	const struct item *it = &walk->batch.items[span->item];
 	struct pygraph_saved *saved;
 	int err;
 
-	if (walk->g->nsaved >= MAX_SAVED ||
+	if (walk->graph->nsaved >= MAX_SAVED ||
 	    (!span->tight && !it->leaf && candidate->off + SLACK + 8 > span->len))
 		return 0;
-	err = array__grow(&walk->g->saved, &walk->saved_cap, walk->g->nsaved + 1,
-			  sizeof(*walk->g->saved));
+	err = array__grow(&walk->graph->saved, &walk->saved_cap, walk->graph->nsaved + 1,
+			  sizeof(*walk->graph->saved));
 	if (err)
 		return err;
-	saved = &walk->g->saved[walk->g->nsaved++];
+	saved = &walk->graph->saved[walk->graph->nsaved++];
 	*saved = (struct pygraph_saved){
 		.impl = candidate->addr,
 		.slot = span->addr + candidate->off,
@@ -436,7 +436,7 @@ static int add_saved(struct walk *walk, const struct cand *candidate)
 		.has_after = candidate->off + 8 + PYGRAPH_AFTER <= span->len,
 	};
 	if (saved->has_after)
-		memcpy(saved->after, walk->b.bytes + span->at + 8 + candidate->off + 8,
+		memcpy(saved->after, walk->batch.bytes + span->at + 8 + candidate->off + 8,
 		       PYGRAPH_AFTER);
 	return 0;
 }
@@ -444,7 +444,7 @@ static int add_saved(struct walk *walk, const struct cand *candidate)
 /* Adds an edge from the candidate's node to the node that it points to. */
 static int add_edge(struct walk *walk, const struct cand *candidate)
 {
-	struct pygraph *graph = walk->g;
+	struct pygraph *graph = walk->graph;
 	int err;
 
 	if (graph->nedges >= MAX_EDGES)
@@ -453,7 +453,8 @@ static int add_edge(struct walk *walk, const struct cand *candidate)
 			  sizeof(*graph->edges));
 	if (!err)
 		graph->edges[graph->nedges++] = (struct pygraph_edge){
-			walk->b.items[walk->b.spans[candidate->span].item].node, candidate->addr
+			walk->batch.items[walk->batch.spans[candidate->span].item].node,
+			candidate->addr
 		};
 	return err;
 }
@@ -461,7 +462,7 @@ static int add_edge(struct walk *walk, const struct cand *candidate)
 /* Adds the tensors and nodes among the candidates to the graph, and queues the nodes. */
 static int add_candidates(struct walk *walk)
 {
-	struct batch *batch = &walk->b;
+	struct batch *batch = &walk->batch;
 	int err = find_kinds(walk);
 
 	for (size_t i = 0; !err && i < batch->ncands; i++) {
@@ -487,7 +488,7 @@ static int add_candidates(struct walk *walk)
 /* Reads n queued nodes from index `from` on, their Python objects and vectors. */
 static int read_batch(struct walk *walk, size_t from, size_t n)
 {
-	struct batch *batch = &walk->b;
+	struct batch *batch = &walk->batch;
 	size_t nodes, objects, vectors;
 	int err = begin_batch(walk, from, n);
 
@@ -508,7 +509,7 @@ static int read_batch(struct walk *walk, size_t from, size_t n)
 	check_vectors(batch, objects);
 	for (size_t i = objects; !err && i < vectors; i++)
 		err = find_pointers(batch, i);
-	walk->g->nodes += batch->n;
+	walk->graph->nodes += batch->n;
 	return err ?: add_candidates(walk);
 }
 
@@ -527,10 +528,10 @@ static void walk__free(struct walk *walk)
 	map64__free(walk->kinds);
 	map64__free(walk->classes);
 	free(walk->queue);
-	free(walk->b.bytes);
-	free(walk->b.spans);
-	free(walk->b.cands);
-	free(walk->b.pieces);
+	free(walk->batch.bytes);
+	free(walk->batch.spans);
+	free(walk->batch.cands);
+	free(walk->batch.pieces);
 	free(walk);
 }
 
@@ -543,9 +544,9 @@ int pygraph__read(struct pytensors *tensors, const uint64_t *roots, size_t n,
 
 	memset(ret, 0, sizeof(*ret));
 	if (walk) {
-		walk->t = tensors;
-		walk->o = o;
-		walk->g = ret;
+		walk->tensors = tensors;
+		walk->opts = o;
+		walk->graph = ret;
 	}
 	for (size_t i = 0; !err && i < n; i++)
 		err = push_node(walk, roots[i]);

@@ -289,12 +289,12 @@ bool pytensors__calibrated(const struct pytensors *t)
 
 bool pytensors__know_grad(const struct pytensors *t)
 {
-	return t->l.grad != 0;
+	return t->layout.grad != 0;
 }
 
 unsigned pytensors__storage_at(const struct pytensors *t)
 {
-	return t->l.storage;
+	return t->layout.storage;
 }
 
 /* In the order of c10::ScalarType (c10/core/ScalarType.h), whose numbers are never reused. */
@@ -373,7 +373,7 @@ unsigned pytensor__dtype_bits(uint8_t dtype)
 
 /* Buffers for up to AT_ONCE tensors that are read together. */
 struct round {
-	struct pytensors *t;
+	struct pytensors *tensors;
 	struct proc_piece *pieces;
 	uint32_t *whose; /* tensor index of each piece */
 	int *err;	 /* result for each tensor */
@@ -400,7 +400,7 @@ static void round__free(struct round *round)
 static int round__init(struct round *round, struct pytensors *tensors)
 {
 	memset(round, 0, sizeof(*round));
-	round->t = tensors;
+	round->tensors = tensors;
 	round->pieces = calloc(AT_ONCE, sizeof(*round->pieces));
 	round->whose = calloc(AT_ONCE, sizeof(*round->whose));
 	round->err = calloc(AT_ONCE, sizeof(*round->err));
@@ -408,7 +408,7 @@ static int round__init(struct round *round, struct pytensors *tensors)
 	round->storage = calloc(AT_ONCE, sizeof(*round->storage));
 	round->meta = calloc(AT_ONCE, sizeof(*round->meta));
 	round->words = calloc(AT_ONCE, sizeof(*round->words));
-	round->impl_len = tensors->l.sizes + SIZES_BYTES + 24u;
+	round->impl_len = tensors->layout.sizes + SIZES_BYTES + 24u;
 	if (round->pieces && round->whose && round->err && round->impl && round->storage &&
 	    round->meta && round->words)
 		return 0;
@@ -430,7 +430,7 @@ static void add_piece(struct round *round, size_t i, uint64_t addr, void *buf, s
 /* Does the planned reads and sets round->err of their tensors. */
 static int read_wanted(struct round *round)
 {
-	int err = proc__readv(round->t->proc, round->pieces, round->n);
+	int err = proc__readv(round->tensors->proc, round->pieces, round->n);
 
 	for (size_t i = 0; i < round->n; i++)
 		round->err[round->whose[i]] = round->pieces[i].err;
@@ -444,7 +444,8 @@ static int read_links(struct round *round, struct pytensor *tensors, size_t n)
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		add_piece(round, i, tensors[i].obj ? tensors[i].obj + round->t->l.cdata : 0,
+		add_piece(round, i,
+			  tensors[i].obj ? tensors[i].obj + round->tensors->layout.cdata : 0,
 			  &round->words[i], 8);
 	err = read_wanted(round);
 	for (size_t i = 0; !err && i < n; i++)
@@ -466,18 +467,19 @@ static int take_impl(struct round *round, struct pytensor *tensor, size_t i)
 	tensor->autograd = false;
 	if (round->err[i])
 		return 0;
-	err = kind_of_vtable(round->t, proc__word(impl), &kind);
+	err = kind_of_vtable(round->tensors, proc__word(impl), &kind);
 	if (err)
 		return err;
 	if (kind == CXX_UNDEFINED)
 		tensor->state = PYTENSOR_NO_STORAGE;
-	if (kind != CXX_TENSOR ||
-	    !parse_impl(impl, round->t->l.sizes, round->t->l.flag_first, tensor))
+	if (kind != CXX_TENSOR || !parse_impl(impl, round->tensors->layout.sizes,
+					      round->tensors->layout.flag_first, tensor))
 		return 0;
 	tensor->state = PYTENSOR_NO_STORAGE;
-	tensor->storage = proc__word(impl + round->t->l.storage);
-	if (round->t->l.pyobj)
-		tensor->pyobj = proc__word(impl + round->t->l.pyobj) & ~3ull; /* without flags */
+	tensor->storage = proc__word(impl + round->tensors->layout.storage);
+	if (round->tensors->layout.pyobj)
+		tensor->pyobj = proc__word(impl + round->tensors->layout.pyobj) &
+				~3ull; /* without flags */
 	return 0;
 }
 
@@ -498,7 +500,7 @@ static int read_impls(struct round *round, struct pytensor *tensors, size_t n)
 static int take_storage(struct round *round, struct pytensor *tensor, size_t i)
 {
 	const uint8_t *bytes = round->storage[i];
-	unsigned data = round->t->l.data;
+	unsigned data = round->tensors->layout.data;
 	enum cxx_kind kind;
 	uint64_t need;
 	int err;
@@ -508,7 +510,7 @@ static int take_storage(struct round *round, struct pytensor *tensor, size_t i)
 	tensor->state = PYTENSOR_BAD;
 	if (round->err[i])
 		return 0;
-	err = kind_of_vtable(round->t, proc__word(bytes), &kind);
+	err = kind_of_vtable(round->tensors, proc__word(bytes), &kind);
 	if (err || kind != CXX_STORAGE)
 		return err;
 	if (is_meta(bytes, data)) {
@@ -530,7 +532,7 @@ static int take_storage(struct round *round, struct pytensor *tensor, size_t i)
 		tensor->state = PYTENSOR_NO_STORAGE;
 		return 0;
 	}
-	need = impl_extent(round->impl[i], round->t->l.sizes, tensor);
+	need = impl_extent(round->impl[i], round->tensors->layout.sizes, tensor);
 	if (tensor->size <= 1ull << 50 && need <= tensor->size)
 		tensor->state = PYTENSOR_OK;
 	return 0;
@@ -544,7 +546,7 @@ static int read_storages(struct round *round, struct pytensor *tensors, size_t n
 	for (size_t i = 0; i < n; i++)
 		add_piece(round, i,
 			  tensors[i].state == PYTENSOR_NO_STORAGE ? tensors[i].storage : 0,
-			  round->storage[i], round->t->l.data + 40u);
+			  round->storage[i], round->tensors->layout.data + 40u);
 	err = read_wanted(round);
 	for (size_t i = 0; !err && i < n; i++)
 		err = take_storage(round, &tensors[i], i);
@@ -566,7 +568,7 @@ const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape)
 static int read_sizes(const struct pytensors *tensors, const uint8_t *impl, unsigned ndim,
 		      int64_t *ret)
 {
-	const uint8_t *sizes = impl + tensors->l.sizes + 8;
+	const uint8_t *sizes = impl + tensors->layout.sizes + 8;
 	unsigned n = ndim < PYTENSOR_DIMS ? ndim : PYTENSOR_DIMS;
 	int err;
 
@@ -593,9 +595,9 @@ static int read_shapes(struct round *round, struct pytensor *tensors, size_t n)
 		tensors[i].shape = 0;
 		if (tensors[i].state == PYTENSOR_BAD)
 			continue;
-		err = read_sizes(round->t, round->impl[i], tensors[i].ndim, sizes);
+		err = read_sizes(round->tensors, round->impl[i], tensors[i].ndim, sizes);
 		if (!err)
-			err = shapes__number(&round->t->shapes, sizes, &tensors[i].shape);
+			err = shapes__number(&round->tensors->shapes, sizes, &tensors[i].shape);
 	}
 	return err;
 }
@@ -606,25 +608,25 @@ static int read_grads(struct round *round, struct pytensor *tensors, size_t n)
 	enum cxx_kind kind;
 	int err;
 
-	if (!round->t->l.grad)
+	if (!round->tensors->layout.grad)
 		return 0;
 	for (size_t i = 0; i < n; i++)
 		add_piece(round, i,
 			  tensors[i].state == PYTENSOR_BAD
 				  ? 0
-				  : proc__word(round->impl[i] + round->t->l.meta),
-			  round->meta[i], round->t->l.grad + 16u);
+				  : proc__word(round->impl[i] + round->tensors->layout.meta),
+			  round->meta[i], round->tensors->layout.grad + 16u);
 	err = read_wanted(round);
 	for (size_t i = 0; !err && i < n; i++) {
 		if (round->err[i])
 			continue;
-		err = kind_of_vtable(round->t, proc__word(round->meta[i]), &kind);
+		err = kind_of_vtable(round->tensors, proc__word(round->meta[i]), &kind);
 		if (err || kind != CXX_AUTOGRAD)
 			continue;
 		tensors[i].autograd = true;
 		/* AutogradMeta {.., Variable grad_, std::shared_ptr<Node> grad_fn_} */
-		tensors[i].grad = proc__word(round->meta[i] + round->t->l.grad);
-		tensors[i].grad_fn = proc__word(round->meta[i] + round->t->l.grad + 8);
+		tensors[i].grad = proc__word(round->meta[i] + round->tensors->layout.grad);
+		tensors[i].grad_fn = proc__word(round->meta[i] + round->tensors->layout.grad + 8);
 		if (!is_pointer(tensors[i].grad))
 			tensors[i].grad = 0;
 		if (!is_pointer(tensors[i].grad_fn))
@@ -817,16 +819,16 @@ static const struct pytensor_layout known_layouts[] = {
 static int count_fitting(struct pytensors *tensors, const struct pytensor_layout *l,
 			 const uint64_t *objs, struct pytensor *tensor, size_t n, size_t *ret)
 {
-	struct pytensor_layout old = tensors->l;
+	struct pytensor_layout old = tensors->layout;
 	bool calibrated = tensors->calibrated;
 	int err;
 
 	for (size_t i = 0; i < n; i++)
 		tensor[i] = (struct pytensor){ .obj = objs[i] };
-	tensors->l = *l;
+	tensors->layout = *l;
 	tensors->calibrated = true;
 	err = pytensors__read(tensors, tensor, n);
-	tensors->l = old;
+	tensors->layout = old;
 	tensors->calibrated = calibrated;
 	*ret = 0;
 	for (size_t i = 0; !err && i < n; i++)
@@ -878,7 +880,7 @@ struct sample {
 	uint8_t impl[IMPL_BYTES], storage[STORAGE_BYTES], meta[META_BYTES];
 	uint64_t impl_at, meta_at;
 	size_t impl_len; /* number of readable bytes */
-	struct pytensor t;
+	struct pytensor tensor;
 	bool has_storage, has_meta;
 };
 
@@ -887,7 +889,7 @@ struct search {
 	struct sample *v;
 	size_t n;
 	bool few; /* fewer than MIN_SAMPLES */
-	struct pytensor_layout l;
+	struct pytensor_layout layout;
 	const char *why;
 };
 
@@ -957,7 +959,7 @@ static int find_cdata(struct search *search)
 		search->why = "the C++ object behind a Python tensor was not found";
 		return n ? -ENOTSUP : -EAGAIN;
 	}
-	search->l.cdata = 16 + 8 * at;
+	search->layout.cdata = 16 + 8 * at;
 	return 0;
 }
 
@@ -971,7 +973,7 @@ static int read_sample_impls(struct search *search)
 	for (size_t i = 0; i < search->n; i++) {
 		struct sample *sample = &search->v[i];
 
-		sample->impl_at = proc__word(sample->head + search->l.cdata);
+		sample->impl_at = proc__word(sample->head + search->layout.cdata);
 		err = kind_at(search, sample->impl_at, &kind);
 		if (err)
 			return err;
@@ -1027,7 +1029,7 @@ static void find_pyobj(struct search *search)
 				    search->v[i].obj;
 	/* Without this offset, only tensors inside wrappers lose their names. */
 	if (elect(votes, 12, &at) * 10 >= search->n * 9)
-		search->l.pyobj = 8 * at;
+		search->layout.pyobj = 8 * at;
 }
 
 /* Finds sizes_and_strides_. Candidate k is the offset 8 * (k / 2), with device_opt_'s flag first if
@@ -1055,8 +1057,8 @@ static int find_sizes(struct search *search)
 		search->why = "sizes and type of a tensor were not found";
 		return n * 10 < search->n * 9 ? -ENOTSUP : -EAGAIN;
 	}
-	search->l.sizes = 8 * (at / 2);
-	search->l.flag_first = at % 2;
+	search->layout.sizes = 8 * (at / 2);
+	search->layout.flag_first = at % 2;
 	return 0;
 }
 
@@ -1067,15 +1069,15 @@ static int read_sample_storages(struct search *search)
 
 	for (size_t i = 0; i < search->n; i++) {
 		struct sample *sample = &search->v[i];
-		uint64_t at = proc__word(sample->impl + search->l.storage);
+		uint64_t at = proc__word(sample->impl + search->layout.storage);
 		enum cxx_kind kind;
 
 		err = kind_at(search, at, &kind);
 		if (err)
 			return err;
 		sample->has_storage = kind == CXX_STORAGE &&
-				      parse_impl(sample->impl, search->l.sizes,
-						 search->l.flag_first, &sample->t);
+				      parse_impl(sample->impl, search->layout.sizes,
+						 search->layout.flag_first, &sample->tensor);
 		if (!sample->has_storage)
 			continue;
 		err = proc__read(search->owner->proc, at, sample->storage, sizeof(sample->storage));
@@ -1094,11 +1096,12 @@ static bool data_fits(const struct sample *sample, unsigned at, uint64_t need)
 {
 	const uint8_t *device = sample->storage + at + 24;
 	uint64_t size = proc__word(sample->storage + at + 32);
-	bool index_fits = device[1] == sample->t.device_index || (!device[0] && device[1] == 0xff);
+	bool index_fits = device[1] == sample->tensor.device_index ||
+			  (!device[0] && device[1] == 0xff);
 
 	if (is_meta(sample->storage, at))
 		return size < 1ull << 50;
-	return device[0] == sample->t.device_type && index_fits && size < 1ull << 50 &&
+	return device[0] == sample->tensor.device_type && index_fits && size < 1ull << 50 &&
 	       (need <= size || !proc__word(sample->storage + at));
 }
 
@@ -1116,13 +1119,15 @@ static int find_data(struct search *search)
 			continue;
 		all++;
 		for (size_t k = 1; k < 6; k++) {
-			uint64_t need = impl_extent(sample->impl, search->l.sizes, &sample->t);
+			uint64_t need = impl_extent(sample->impl, search->layout.sizes,
+						    &sample->tensor);
 
 			if (!data_fits(sample, 8 * k, need))
 				continue;
 			votes[k]++;
 			memory |= proc__word(sample->storage + 8 * k) != 0;
-			exact[k] += need && (!search->few || sample->t.numel >= FEW_ELEMENTS) &&
+			exact[k] += need &&
+				    (!search->few || sample->tensor.numel >= FEW_ELEMENTS) &&
 				    proc__word(sample->storage + 8 * k) &&
 				    proc__word(sample->storage + 8 * k + 32) == need;
 		}
@@ -1135,7 +1140,7 @@ static int find_data(struct search *search)
 				     : "no tensor has memory so far";
 		return all < MIN_SAMPLES || !memory ? -EAGAIN : -ENOTSUP;
 	}
-	search->l.data = 8 * at;
+	search->layout.data = 8 * at;
 	return 0;
 }
 
@@ -1155,7 +1160,7 @@ static int find_grad(struct search *search)
 	for (size_t i = 0; i < search->n; i++) {
 		struct sample *sample = &search->v[i];
 
-		sample->meta_at = proc__word(sample->impl + search->l.meta);
+		sample->meta_at = proc__word(sample->impl + search->layout.meta);
 		err = kind_at(search, sample->meta_at, &kind);
 		if (err)
 			return err;
@@ -1181,14 +1186,14 @@ static int find_grad(struct search *search)
 		if (kind == CXX_UNDEFINED)
 			continue;
 		if (kind != CXX_TENSOR ||
-		    proc__read_u64(search->owner->proc, at + search->l.sizes + SIZES_BYTES + 8,
+		    proc__read_u64(search->owner->proc, at + search->layout.sizes + SIZES_BYTES + 8,
 				   &numel) ||
-		    numel != sample->t.numel)
+		    numel != sample->tensor.numel)
 			wrong++;
 	}
 	/* a gradient may change meanwhile */
 	if (wrong * 10 <= metas)
-		search->l.grad = grad;
+		search->layout.grad = grad;
 	return 0;
 }
 
@@ -1200,7 +1205,7 @@ static int find_layout(struct search *search)
 	int err;
 
 	err = find_cdata(search) ?: read_sample_impls(search);
-	err = err ?: find_pointer(search, CXX_STORAGE, &search->l.storage, &votes);
+	err = err ?: find_pointer(search, CXX_STORAGE, &search->layout.storage, &votes);
 	if (err)
 		return err;
 	if (search->few ? !votes : votes < MIN_SAMPLES) {
@@ -1211,7 +1216,7 @@ static int find_layout(struct search *search)
 	err = find_sizes(search) ?: read_sample_storages(search);
 	if (err)
 		return err;
-	err = find_data(search) ?: find_pointer(search, CXX_AUTOGRAD, &search->l.meta, &votes);
+	err = find_data(search) ?: find_pointer(search, CXX_AUTOGRAD, &search->layout.meta, &votes);
 	if (err)
 		return err;
 	return votes ? find_grad(search) : 0;
@@ -1226,7 +1231,7 @@ static int take_known(struct search *search, const uint64_t *objs, size_t n)
 
 	if (err)
 		return err;
-	search->l = l;
+	search->layout = l;
 	err = read_sample_impls(search) ?: read_sample_storages(search);
 	return err ? err : find_grad(search);
 }
@@ -1274,7 +1279,7 @@ int pytensors__calibrate(struct pytensors *tensors, const uint64_t *objs, size_t
 		err = -EAGAIN;
 	}
 	if (!err) {
-		tensors->l = search.l;
+		tensors->layout = search.layout;
 		tensors->calibrated = true;
 	}
 	*why = search.why;

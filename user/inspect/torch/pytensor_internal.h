@@ -58,7 +58,7 @@ struct pytensors {
 	const struct proc *proc;
 	struct shapes shapes;
 	struct map64 *vtables; /* address -> enum cxx_kind */
-	struct pytensor_layout l;
+	struct pytensor_layout layout;
 	bool calibrated;
 };
 
