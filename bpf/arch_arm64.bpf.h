@@ -66,11 +66,11 @@ struct caller {
 	__u64 sp;
 };
 
+/* The return address is in a register, so nothing is kept for a comparison. */
 static __always_inline void set_caller(struct caller *caller, struct pt_regs *ctx, __u64 sp)
 {
 }
 
-/* The return address is in a register. */
 static __always_inline bool is_caller(const struct caller *caller, struct pt_regs *ctx, __u64 sp)
 {
 	return false;

@@ -135,7 +135,7 @@ static struct {
 } unkept[MT_UNKEPT_NODES] = {};
 static __u8 any_unkept = 0;
 
-/* True if such a node runs on this thread, as of this stack pointer. */
+/* True if a node in `unkept` runs on this thread, as of this stack pointer. */
 static __noinline bool unkept_runs(__u64 sp)
 {
 	__u64 tid = (__u32)bpf_get_current_pid_tgid();

@@ -571,6 +571,20 @@ static __noinline int first_frame_sleepable(struct scratch *walk, struct thread_
 
 #define QUICK_READ 2048
 
+/* Reads the frames from walk->frame to the first one that called the module, if they are close. */
+static __always_inline void read_own_frames(struct scratch *walk, const struct module_entry *entry)
+{
+	__u64 len = walk->frame + FRAME_READ - entry->below.frame;
+
+	asm volatile("" : "+r"(len));
+	if (py.lasti_scale || !entry->below.shim || len < FRAME_READ || len > QUICK_READ)
+		return;
+	SHOW_LIMIT(len, QUICK_READ);
+	walk->data.at = entry->below.frame + py.frame_base;
+	if (!bpf_probe_read_user(walk->data.bytes, len, (const void *)walk->data.at))
+		walk->data.ends = len - FRAME_READ + 1;
+}
+
 /*
  * Does the same as first_frame() with fewer reads, if the module of the thread's last event is
  * still active: then the thread state is known, and one read of the C stack covers the return
@@ -593,10 +607,8 @@ static __noinline bool quick_frame(struct scratch *walk, struct thread_slot *thr
 		walk->stack.at = shim_of(entry);
 	len = entry->call.sp + sizeof(walk->word) - walk->stack.at;
 	asm volatile("" : "+r"(len));
-	if ((py.tstate_cframe &&
-	     walk->frame >=
-		     entry->call.sp) || /* the module's own Python has ended or has not begun */
-	    walk->stack.at <= walk->sp ||
+	/* A frame above the call: the module's own Python has ended or has not begun. */
+	if ((py.tstate_cframe && walk->frame >= entry->call.sp) || walk->stack.at <= walk->sp ||
 	    len < sizeof(walk->word) || len > QUICK_READ)
 		return false;
 	SHOW_LIMIT(len, QUICK_READ);
@@ -610,15 +622,7 @@ static __noinline bool quick_frame(struct scratch *walk, struct thread_slot *thr
 	walk->outcome = MT_WALK_OK;
 	if (walk->word != entry->call.ret || !walk->frame)
 		return false;
-	/* Read the module's own frames and the first frame that called it. */
-	len = walk->frame + FRAME_READ - entry->below.frame;
-	asm volatile("" : "+r"(len));
-	if (py.lasti_scale || !entry->below.shim || len < FRAME_READ || len > QUICK_READ)
-		return true;
-	SHOW_LIMIT(len, QUICK_READ);
-	walk->data.at = entry->below.frame + py.frame_base;
-	if (!bpf_probe_read_user(walk->data.bytes, len, (const void *)walk->data.at))
-		walk->data.ends = len - FRAME_READ + 1;
+	read_own_frames(walk, entry);
 	return true;
 }
 
