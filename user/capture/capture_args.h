@@ -38,7 +38,7 @@ void capture_args__parse_only_pid(struct argp_state *state, const char *arg, con
 				  pid_t *pid);
 /* Calls argp_error() if no process is chosen, or if --container or --pod are combined with PIDs
  * alone. */
-void capture_args__check_pick(struct argp_state *state, const struct pick_args *p);
+void capture_args__check_pick(struct argp_state *state, const struct pick_args *args);
 
 /* ---- groups of options ---- */
 

@@ -147,46 +147,46 @@ struct tracees_opts {
 };
 
 struct tracees *tracees__new(const struct tracees_opts *opts); /* NULL: out of memory */
-void tracees__free(struct tracees *r); /* r may be NULL; sessions are not finished */
+void tracees__free(struct tracees *tracees); /* NULL is fine; sessions are not finished */
 
-/* Adds a process that was given by its PID, with its children. Returns 0, or negative with *f:
- * there is no such process, access is denied, or opts.only cannot be traced. */
-int tracees__take(struct tracees *r, pid_t pid, struct failure *f);
+/* Adds a process that was given by its PID, with its children. Returns 0, or negative with
+ * *failure: there is no such process, access is denied, or opts.only cannot be traced. */
+int tracees__take(struct tracees *tracees, pid_t pid, struct failure *failure);
 /* Begins the output of opts.only, if there is such a process. Returns 0 or an exit code, logged. */
-int tracees__begin_output(struct tracees *r);
+int tracees__begin_output(struct tracees *tracees);
 /* True if the processes have made few events for a while: tracees__pump() can wait a little longer.
  */
-bool tracees__quiet(const struct tracees *r);
+bool tracees__quiet(const struct tracees *tracees);
 /* Gives this thread the highest priority of ordinary threads, so that it can drain the ring next to
  * many runnable threads. Gives up all capabilities that tracing needs no longer. tracees.c calls it
  * once opts.only is attached to; the owner may call it earlier. */
-void tracees__limit_caps(struct tracees *r);
+void tracees__limit_caps(struct tracees *tracees);
 
 /* Describes processes that nearly match, to continue a sentence; "": none. After the first
  * tracees__pump(). */
-void tracees__nearest(struct tracees *r, char *buf, size_t size);
+void tracees__nearest(struct tracees *tracees, char *buf, size_t size);
 
 /* Call about a hundred times a second, and after tracees__poll_ms() ms (-1: no timeout). */
-void tracees__pump(struct tracees *r);
-int tracees__poll_ms(const struct tracees *r);
-/* A descriptor, owned by r: when it is readable, call tracees__drain_new() at once. */
-int tracees__wake_fd(const struct tracees *r);
-void tracees__drain_new(struct tracees *r);
+void tracees__pump(struct tracees *tracees);
+int tracees__poll_ms(const struct tracees *tracees);
+/* A descriptor, owned by tracees: when it is readable, call tracees__drain_new() at once. */
+int tracees__wake_fd(const struct tracees *tracees);
+void tracees__drain_new(struct tracees *tracees);
 
 /* Returns the session of opts.only, attached or waiting for PyTorch; NULL: it is over. */
-struct session *tracees__only(const struct tracees *r);
+struct session *tracees__only(const struct tracees *tracees);
 /* Returns the number of processes that are traced or may still import PyTorch: the capture lasts
  * until it is 0. With opts.only, child processes count once they are traced. */
-size_t tracees__hopeful(const struct tracees *r);
+size_t tracees__hopeful(const struct tracees *tracees);
 /* Return the number of processes that are traced now, and that were ever traced. */
-size_t tracees__traced(const struct tracees *r);
-size_t tracees__ever(const struct tracees *r);
+size_t tracees__traced(const struct tracees *tracees);
+size_t tracees__ever(const struct tracees *tracees);
 /* Finds the captured process that has started the most processes with PyTorch that are not
  * captured. Returns their number. Unless it is 0, stores that process and the first of those that
  * it started. */
-size_t tracees__left_out(const struct tracees *r, pid_t *parent, pid_t *first);
+size_t tracees__left_out(const struct tracees *tracees, pid_t *parent, pid_t *first);
 /* Returns the time since the first attach, ns; 0: no attach so far. */
-uint64_t tracees__now(const struct tracees *r);
+uint64_t tracees__now(const struct tracees *tracees);
 /* Detaches from all processes and ends their outputs. Returns 0, or the exit code of the first
  * failure so far: opts.only could not be traced, or the output of a process failed. */
-int tracees__finish(struct tracees *r, const char *reason);
+int tracees__finish(struct tracees *tracees, const char *reason);

@@ -29,9 +29,9 @@ typedef int control_handler(void *ctx, const char *action, const char *argument,
  */
 int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx,
 		  struct control **ret);
-void control__close(struct control *c);	  /* removes the socket; c may be NULL */
-int control__fd(const struct control *c); /* becomes readable when a client needs an answer */
-void control__pump(struct control *c);	  /* answers waiting clients; never blocks */
+void control__close(struct control *control);	/* removes the socket; NULL is fine */
+int control__fd(const struct control *control); /* becomes readable when a client needs an answer */
+void control__pump(struct control *control);	/* answers waiting clients; never blocks */
 
 /* For clients: a running capture, as the PIDs of the captured process and of the program that
  * captures it. */

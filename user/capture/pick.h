@@ -44,14 +44,14 @@ struct pick_process {
 /* Reads a process. The caller frees *ret by pick_process__free(). Returns 0; -ESRCH: no such
  * process, a kernel thread, or one that is ending; -ENOMEM. */
 int pick_process__read(pid_t pid, struct pick_process *ret);
-void pick_process__free(struct pick_process *p);
+void pick_process__free(struct pick_process *process);
 /* Writes "python train.py --lr 0.1", cut to size and fit for a terminal. Drops the script's folders
  * first. Returns buf. */
-char *pick_process__title(const struct pick_process *p, char *buf, size_t size);
+char *pick_process__title(const struct pick_process *process, char *buf, size_t size);
 /* Writes the command from the script's name on: "train.py --lr 0.1". Returns buf. */
-char *pick_process__script(const struct pick_process *p, char *buf, size_t size);
+char *pick_process__script(const struct pick_process *process, char *buf, size_t size);
 /* True if the name of the process is that of a Python interpreter. */
-bool pick_process__is_python(const struct pick_process *p);
+bool pick_process__is_python(const struct pick_process *process);
 
 struct pick;
 
@@ -61,7 +61,7 @@ bool pick_args__many(const struct pick_args *args);
 const char *pick__bad_pattern(const char *pattern);
 /* Copies args, but not its strings. NULL: out of memory. */
 struct pick *pick__new(const struct pick_args *args);
-void pick__free(struct pick *p); /* p may be NULL */
+void pick__free(struct pick *pick); /* NULL is fine */
 
 enum pick_is {
 	PICK_NO,
@@ -73,22 +73,23 @@ enum pick_is {
  * Judges a process. Never picks memtrace-bpf itself, another memtrace-bpf or sudo. Without PyTorch,
  * a name does not pick the processes that started us.
  */
-enum pick_is pick__is(struct pick *p, const struct pick_process *q);
+enum pick_is pick__is(struct pick *pick, const struct pick_process *process);
 /* True for a process of -p, and with --follow for the successor of one that ended. */
-bool pick__is_given(const struct pick *p, const struct pick_process *q);
+bool pick__is_given(const struct pick *pick, const struct pick_process *process);
 /* With --follow of PIDs, remembers a traced process. The next process with the same command line,
  * user and container takes its place. */
-int pick__remember(struct pick *p, const struct pick_process *q); /* returns 0 or -ENOMEM */
+int pick__remember(struct pick *pick,
+		   const struct pick_process *process); /* returns 0 or -ENOMEM */
 /* Frees the place of a process that ended at this time (CLOCK_MONOTONIC, ns). */
-void pick__ended(struct pick *p, pid_t pid, uint64_t when);
+void pick__ended(struct pick *pick, pid_t pid, uint64_t when);
 /* True if later processes may be picked at any time. */
-bool pick__open_ended(const struct pick *p);
+bool pick__open_ended(const struct pick *pick);
 /* True if processes are picked only if they have PyTorch, not by name or PID. */
-bool pick__needs_torch(const struct pick *p);
+bool pick__needs_torch(const struct pick *pick);
 /* True if only PIDs are given. */
-bool pick__only_pids(const struct pick *p);
+bool pick__only_pids(const struct pick *pick);
 /* Describes the choice for "waiting for ...": "a process that matches 'train.py'". Returns buf. */
-char *pick__title(const struct pick *p, char *buf, size_t size);
+char *pick__title(const struct pick *pick, char *buf, size_t size);
 
 /*
  * Fair shares of a table with a fixed number of places. Each process in it belongs to an owner, a
@@ -120,14 +121,14 @@ struct owners {
  *  - a set-user-ID program counts for the user who started it.
  * A container is an owner, because it can have any number of users; so is a user namespace of root.
  */
-struct owner *owners__of(struct owners *o, const struct pick_process *p);
+struct owner *owners__of(struct owners *owners, const struct pick_process *process);
 /* The owner of that name, with a reference for the caller. NULL: out of memory. */
-struct owner *owners__named(struct owners *o, const char *name);
+struct owner *owners__named(struct owners *owners, const char *name);
 /* Another reference. NULL is fine. */
 struct owner *owner__share(struct owner *w);
 /* Returns a reference. NULL is fine. */
 void owner__drop(struct owner *w);
-void owners__free(struct owners *o);
+void owners__free(struct owners *owners);
 
 /* A place that may be taken away. */
 struct place {
@@ -141,11 +142,12 @@ struct place {
 /* Returns the index of the place that a process of this owner and rank takes: a place of a lower
  * rank, or one of an owner who afterwards still has as many places of that rank as this owner.
  * SHARES_NONE: no place can be taken. */
-size_t shares__choose(const struct place *v, size_t n, const struct owner *owner, unsigned rank);
+size_t shares__choose(const struct place *places, size_t n, const struct owner *owner,
+		      unsigned rank);
 /* The number of an owner's places. */
-size_t shares__count(const struct place *v, size_t n, const struct owner *owner);
+size_t shares__count(const struct place *places, size_t n, const struct owner *owner);
 /* The owner with the most places. NULL: n is 0. */
-struct owner *shares__largest(const struct place *v, size_t n);
+struct owner *shares__largest(const struct place *places, size_t n);
 
 /*
  * Finds which processes have PyTorch, for scans of all processes, which anybody may have made. A
@@ -166,8 +168,8 @@ enum torch_scan_is {
  * memory. */
 struct torch_scan *torch_scan__new(bool (*look)(pid_t pid));
 /* Does not wait for helpers that do not end. NULL is fine. */
-void torch_scan__free(struct torch_scan *s);
+void torch_scan__free(struct torch_scan *scan);
 /* Begins a scan: each owner has its whole time again. */
-void torch_scan__begin(struct torch_scan *s);
+void torch_scan__begin(struct torch_scan *scan);
 /* Returns whether a process has PyTorch. Logs a warning when its files do not answer. */
-enum torch_scan_is torch_scan__ask(struct torch_scan *s, const struct pick_process *q);
+enum torch_scan_is torch_scan__ask(struct torch_scan *scan, const struct pick_process *process);

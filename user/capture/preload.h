@@ -67,15 +67,15 @@ int dryrun__find(char *buf, size_t size);
  * dropped the right. That process inherits blocked signals.
  */
 struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *user, int *status);
-/* Environment for child__new(); owned by d. */
-const char *const *dryrun__env(const struct dryrun *d);
+/* Environment for child__new(); owned by dryrun. */
+const char *const *dryrun__env(const struct dryrun *dryrun);
 /* True if the process has loaded the libraries, or if that cannot be determined. Static and
  * set-user-ID programs do not load them. */
-bool dryrun__mapped(const struct dryrun *d, pid_t pid);
+bool dryrun__mapped(const struct dryrun *dryrun, pid_t pid);
 /* PID of the child process that removes the folder. */
-pid_t dryrun__keeper(const struct dryrun *d);
+pid_t dryrun__keeper(const struct dryrun *dryrun);
 /* Removes the folder. NULL is fine. */
-void dryrun__free(struct dryrun *d);
+void dryrun__free(struct dryrun *dryrun);
 
 /*
  * struct inside: environment variables for a command that records itself. LD_PRELOAD loads a
@@ -98,7 +98,7 @@ int inside__can(char *buf, size_t size);
 struct inside *inside__new(const char *const *env, size_t ring_bytes, const struct user *user,
 			   int *status);
 /* Environment for child__new(): env and our variables. Owned by i. */
-const char *const *inside__env(const struct inside *i);
+const char *const *inside__env(const struct inside *inside);
 /* Memory for struct session_opts; owned by i, which must outlive the session. */
-struct inside_memory *inside__memory(const struct inside *i);
-void inside__free(struct inside *i); /* NULL is fine */
+struct inside_memory *inside__memory(const struct inside *inside);
+void inside__free(struct inside *inside); /* NULL is fine */

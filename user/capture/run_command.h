@@ -47,17 +47,17 @@ struct run_command {
 	bool ran_out; /* an out-of-memory error was recorded; set by the caller's calls.keep */
 };
 
-/* Blocks the signals and opens their signalfd. The caller has zeroed r and filled args. Returns 0
+/* Blocks the signals and opens their signalfd. The caller has zeroed run and filled args. Returns 0
  * or an exit code, logged. */
-int run_command__open(struct run_command *r);
+int run_command__open(struct run_command *run);
 /*
  * Starts the command and records it until the command or the recording ends. Returns 0 or an exit
  * code, logged; a shell's exit code if the command never ran. The command may still run.
  */
-int run_command__record(struct run_command *r);
-bool run_command__started(const struct run_command *r); /* the command runs or has run */
-bool run_command__has_ended(const struct run_command *r);
+int run_command__record(struct run_command *run);
+bool run_command__started(const struct run_command *run); /* the command runs or has run */
+bool run_command__has_ended(const struct run_command *run);
 /* Waits for the command's end and logs it. Returns the exit code of a shell. */
-int run_command__wait(struct run_command *r);
-/* Frees all that r owns. */
-void run_command__close(struct run_command *r);
+int run_command__wait(struct run_command *run);
+/* Frees all that run owns. */
+void run_command__close(struct run_command *run);

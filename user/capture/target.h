@@ -35,44 +35,44 @@ struct target {
 	uint64_t next_alloc_look; /* earliest next search for the allocator, ns since start */
 };
 
-/* Opens the process. 0, or negative with *f. */
-int target__open(pid_t pid, struct target *t, struct failure *f);
-/* Finds the interpreter, PyTorch and the hooks in the files mapped now. 0 or negative with *f (the
- * process ended, ...). */
-int target__look(struct target *t, struct failure *f);
-/* After target__look(): 0 if the process has Python, PyTorch or CUDA; otherwise -ENOEXEC with *f.
- * Host memory can be recorded of any process. */
-int target__check_tensors(const struct target *t, struct failure *f);
+/* Opens the process. 0, or negative with *failure. */
+int target__open(pid_t pid, struct target *target, struct failure *failure);
+/* Finds the interpreter, PyTorch and the hooks in the files mapped now. 0 or negative with *failure
+ * (the process ended, ...). */
+int target__look(struct target *target, struct failure *failure);
+/* After target__look(): 0 if the process has Python, PyTorch or CUDA; otherwise -ENOEXEC with
+ * *failure. Host memory can be recorded of any process. */
+int target__check_tensors(const struct target *target, struct failure *failure);
 /*
  * Whether the process uses CUDA: its driver or runtime is mapped. A dry run maps these in each
  * process, so there another file must import functions of CUDA, or a device must be in use.
  */
-bool target__uses_cuda(const struct target *t, const struct maps *m);
+bool target__uses_cuda(const struct target *target, const struct maps *maps);
 /* As target__look(), but keeps t->python, which others have borrowed. */
-int target__look_for_torch(struct target *t, struct failure *f);
+int target__look_for_torch(struct target *target, struct failure *failure);
 /* Looks for the interpreter alone, before PyTorch is mapped. Owns maps. */
-void target__look_for_python(struct target *t, struct maps *maps);
+void target__look_for_python(struct target *target, struct maps *maps);
 /* Reads the map and PyTorch's version again; the rest stays. 0 or -errno. */
-int target__renew(struct target *t);
+int target__renew(struct target *target);
 /* Finds what exists once torch.nn is imported: the code objects of module calls, and the hooks that
  * Python objects point to (HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_MODULE_BOUND). 0, or -ENOENT: not
  * imported yet. */
-int target__look_into_torch(struct target *t);
+int target__look_into_torch(struct target *target);
 /* Attaches a hook that a capture can do without: if it is refused, logs why and goes on. */
-void target__attach_optional(const struct target *t, struct probes *p, enum hook_id id);
+void target__attach_optional(const struct target *target, struct probes *probes, enum hook_id id);
 
 /* Sets t->alloc if a file in this map has PyTorch's CUDA allocator; it stays NULL otherwise. */
-void target__open_allocator(struct target *t, const struct maps *m);
+void target__open_allocator(struct target *target, const struct maps *maps);
 /*
  * Returns the CUDA allocator's current backend, and sets the fact "allocator" to it. now: ns since
  * the capture's start. Looks for an allocator that was not mapped before, at most every 100 ms.
  * ALLOC_NONE: no allocator was found.
  */
-enum alloc_backend target__backend(struct target *t, struct facts *facts, uint64_t now);
+enum alloc_backend target__backend(struct target *target, struct facts *facts, uint64_t now);
 /* Sets the fact "allocator" to the backend seen last, unless that is unknown. */
-void target__set_backend_fact(const struct target *t, struct facts *facts);
+void target__set_backend_fact(const struct target *target, struct facts *facts);
 /* Devices that the native CUDA allocator counts in this process; <= 0: unknown. */
-int target__cuda_devices(const struct target *t);
-void target__close(struct target *t);
+int target__cuda_devices(const struct target *target);
+void target__close(struct target *target);
 /* The layout that the BPF programs need for this interpreter; all zero if frames cannot be read. */
-struct mt_py_layout target__layout(const struct target *t);
+struct mt_py_layout target__layout(const struct target *target);

@@ -9,22 +9,22 @@
 
 /* Whether the code of a file named libc10 is mapped. All of PyTorch's allocations pass through
  * libc10. */
-bool arrival__maps_torch(const struct maps *m);
-/* Whether m maps code of CUDA's driver or runtime, by the file's name. */
-bool arrival__is_cuda(const struct map *m);
+bool arrival__maps_torch(const struct maps *maps);
+/* True if the mapping has code of CUDA's driver or runtime, by the file's name. */
+bool arrival__is_cuda(const struct map *map);
 /* Whether code of CUDA's driver or runtime is mapped. */
-bool arrival__maps_cuda(const struct maps *m);
+bool arrival__maps_cuda(const struct maps *maps);
 /* True if the code of a file named libc10 is mapped, and the file defines functions of namespace
  * c10. unreadable: the result for a file that cannot be opened, such as one on another user's FUSE
  * mount. */
-bool arrival__maps_c10_functions(const struct proc *p, const struct maps *m, bool unreadable);
+bool arrival__maps_c10_functions(const struct proc *proc, const struct maps *maps, bool unreadable);
 /*
  * Whether certainly no code of PyTorch's libraries has run: none is mapped, or one is not relocated
  * yet. The dynamic linker maps all libraries of a dlopen(), relocates all, then calls their
  * constructors (glibc elf/dl-open.c, musl ldso/dynlink.c). A library is relocated once the first
  * pointer in its .init_array points into itself.
  */
-bool arrival__no_torch_code_ran(const struct proc *p, const struct maps *m);
+bool arrival__no_torch_code_ran(const struct proc *proc, const struct maps *maps);
 
 /*
  * Stops the first thread of a command that memtrace-bpf started, for the milliseconds that

@@ -161,8 +161,8 @@ struct census_state {
  */
 struct census *census__open(const struct python *py, bool need_torch, uint64_t within_ns,
 			    const char **why);
-#define CENSUS_WITHIN_NS 3000000000ull /* within_ns of a command that reads once */
-void census__free(struct census *c);   /* accepts NULL */
+#define CENSUS_WITHIN_NS 3000000000ull	  /* within_ns of a command that reads once */
+void census__free(struct census *census); /* accepts NULL */
 /* Why tensors of a free-threaded Python have no names. */
 extern const char census__no_lists[];
 /* Why census__read() has nothing to read: no failure. */
@@ -184,23 +184,23 @@ struct census_opts {
  * text). -EAGAIN: no tensors yet, or too few to find their layout. -ENOTSUP: unknown layout. Or
  * -ETIME, -ESRCH, -EPERM, -ENOMEM, -ECANCELED.
  */
-int census__read(struct census *c, const struct census_opts *o, struct census_state *ret,
+int census__read(struct census *census, const struct census_opts *opts, struct census_state *ret,
 		 const char **why);
-void census_state__free(struct census_state *s); /* frees its contents and zeroes it */
+void census_state__free(struct census_state *state); /* frees its contents and zeroes it */
 /* Writes "73 models of class Net, 16.00 MiB each: held by global best[*]", with names made
  * harmless. Returns buf. */
-char *census_model__say(const struct census_state *s, const struct census_model *m, char *buf,
-			size_t size);
+char *census_model__say(const struct census_state *state, const struct census_model *model,
+			char *buf, size_t size);
 /* Hash of the addresses and sizes of all storages with lasting roles: parameters, buffers,
  * optimizer state, cached keys and values. 0: there are none. */
-uint64_t census_state__hash_lasting(const struct census_state *s);
+uint64_t census_state__hash_lasting(const struct census_state *state);
 /* Frees what census__param() does not need and keeps in tensors only storages with parameters.
  * Frees nothing if memory is short. */
-void census_state__keep_params(struct census_state *s);
+void census_state__keep_params(struct census_state *state);
 
-/* Storage of the parameter with this c10::TensorImpl address in the target. NULL: s has no such
- * parameter, or the TensorImpl has another storage by now. */
-const struct census_tensor *census__param(const struct census_state *s, const struct proc *p,
+/* Storage of the parameter with this c10::TensorImpl address in the target. NULL: the census has no
+ * such parameter, or the TensorImpl has another storage by now. */
+const struct census_tensor *census__param(const struct census_state *state, const struct proc *proc,
 					  uint64_t impl);
 
 /*
@@ -214,7 +214,7 @@ struct census_optimizer;
 struct job_steps;
 
 struct job_steps *job_steps__new(void); /* NULL: out of memory */
-void job_steps__free(struct job_steps *j);
+void job_steps__free(struct job_steps *steps);
 
 /*
  * Parses an element of a tensor that holds a count. dtype: c10::ScalarType. raw: 8 bytes of the
@@ -228,22 +228,22 @@ unsigned job_steps__item_size(uint8_t dtype);
 /* Reports the end of a recorded step. All times here are ns of one clock. Ends are reported in
  * order, but late. So a reading counts only after a later end was reported, or after
  * job_steps__settle(). */
-void job_steps__ended(struct job_steps *j, uint64_t time);
+void job_steps__ended(struct job_steps *steps, uint64_t time);
 /* Ends of steps were lost, so numbers of later steps are not known. */
-void job_steps__lost(struct job_steps *j);
-/* Reports a census's counts of the process's n optimizers. Copies v. */
-void job_steps__read(struct job_steps *j, const struct census_optimizer *v, size_t n);
+void job_steps__lost(struct job_steps *steps);
+/* Reports a census's counts of the process's n optimizers. Copies them. */
+void job_steps__read(struct job_steps *steps, const struct census_optimizer *v, size_t n);
 /* True if it is time for job_steps__read_again(): after the end of a step, and without one at
  * intervals that double. */
-bool job_steps__is_due(const struct job_steps *j, uint64_t now);
+bool job_steps__is_due(const struct job_steps *steps, uint64_t now);
 /* True if job_steps__read_again() has a count to read, and there were few readings so far. */
-bool job_steps__has_few(const struct job_steps *j);
+bool job_steps__has_few(const struct job_steps *steps);
 /* Reads the counts of the last job_steps__read() again, from the same addresses of p's memory. */
-void job_steps__read_again(struct job_steps *j, const struct proc *p, uint64_t (*clock)(void *ctx),
-			   void *ctx);
+void job_steps__read_again(struct job_steps *steps, const struct proc *proc,
+			   uint64_t (*clock)(void *ctx), void *ctx);
 /* Says that the ends of all steps before the readings so far were reported, so that these count. */
-void job_steps__settle(struct job_steps *j);
+void job_steps__settle(struct job_steps *steps);
 
 /* Sets *ret to the job's number, from 1 on, of the first recorded step that ended. False: it is not
  * known, for the reason *why (static text). */
-bool job_steps__first(const struct job_steps *j, uint64_t *ret, const char **why);
+bool job_steps__first(const struct job_steps *steps, uint64_t *ret, const char **why);

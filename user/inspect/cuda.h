@@ -105,5 +105,5 @@ struct cuda_file {
 
 /* Finds CUDA functions in a mapped file. map: an executable mapping of the file. 0 also if none is
  * found; -errno if the file cannot be read, and *ret is unchanged. */
-int cuda__look(const struct proc *p, const struct maps *m, const struct map *map,
+int cuda__look(const struct proc *proc, const struct maps *maps, const struct map *map,
 	       struct cuda_file *ret);

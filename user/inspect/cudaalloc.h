@@ -23,20 +23,22 @@ enum alloc_backend {
 	ALLOC_UNKNOWN,
 };
 
-/* Finds the allocator of a process. Borrows p, which must outlive the result; uses m only during
- * the call. NULL with errno and *why, a static text. ENOENT: no mapped libc10_cuda exports it. */
-struct cudaalloc *cudaalloc__open(const struct proc *p, const struct maps *m, const char **why);
-void cudaalloc__free(struct cudaalloc *a); /* accepts NULL */
+/* Finds the allocator of a process. Borrows proc, which must outlive the result; uses maps only
+ * during the call. NULL with errno and *why, a static text. ENOENT: no mapped libc10_cuda exports
+ * it. */
+struct cudaalloc *cudaalloc__open(const struct proc *proc, const struct maps *maps,
+				  const char **why);
+void cudaalloc__free(struct cudaalloc *alloc); /* accepts NULL */
 
 /* Backend at the last read. A program may change its allocator until it first uses CUDA. */
-enum alloc_backend cudaalloc__backend(const struct cudaalloc *a);
+enum alloc_backend cudaalloc__backend(const struct cudaalloc *alloc);
 /* Updates the backend; one short read if nothing changed. 0, or -errno without a change: the
  * process may have ended. */
-int cudaalloc__update_backend(struct cudaalloc *a);
+int cudaalloc__update_backend(struct cudaalloc *alloc);
 /* "native", "cudaMallocAsync", "pluggable", ... */
 const char *alloc_backend__name(enum alloc_backend b);
 /* Mangled name of the allocator's C++ type, "" if none. Hostile text; owned by a. */
-const char *cudaalloc__type(const struct cudaalloc *a);
+const char *cudaalloc__type(const struct cudaalloc *alloc);
 
 /*
  * Finds the layout of this build's structures. May be repeated at any time. 0, or
@@ -45,10 +47,10 @@ const char *cudaalloc__type(const struct cudaalloc *a);
  *     -EFAULT, -ESRCH, -EPERM, -ENOMEM
  * cudaalloc__why() then returns the reason. A failure keeps an earlier layout.
  */
-int cudaalloc__calibrate(struct cudaalloc *a);
-bool cudaalloc__calibrated(const struct cudaalloc *a);
+int cudaalloc__calibrate(struct cudaalloc *alloc);
+bool cudaalloc__calibrated(const struct cudaalloc *alloc);
 /* Reason of the last failure; owned by a, valid until the next call. */
-const char *cudaalloc__why(const struct cudaalloc *a);
+const char *cudaalloc__why(const struct cudaalloc *alloc);
 
 /* ---- result of a pass over the allocator ---- */
 
@@ -115,7 +117,7 @@ struct cudaalloc_state {
  * -EINVAL: not calibrated. -ESTALE: another allocator, or its structures moved; calibrate again. Or
  * -EFBIG, -ENOMEM, -EFAULT, -ESRCH, -EPERM.
  */
-int cudaalloc__read(struct cudaalloc *a, struct cudaalloc_state *ret);
+int cudaalloc__read(struct cudaalloc *alloc, struct cudaalloc_state *ret);
 void cudaalloc_state__free(struct cudaalloc_state *s); /* frees its contents and zeroes it */
 
 /* The allocator's own figures for a device, without blocks: about four short reads for all
@@ -129,7 +131,7 @@ struct cuda_figures {
 
 /* Current figures of the first max devices. The program runs on, so two figures may be from
  * different moments. Returns the number of devices, or -errno as cudaalloc__read(). */
-int cudaalloc__figures(struct cudaalloc *a, struct cuda_figures *v, size_t max);
+int cudaalloc__figures(struct cudaalloc *alloc, struct cuda_figures *figures, size_t max);
 
 /* Number of devices that the allocator knows, used or not; 0 before CUDA's first use. Or -errno. */
-int cudaalloc__devices(struct cudaalloc *a);
+int cudaalloc__devices(struct cudaalloc *alloc);

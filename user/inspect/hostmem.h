@@ -150,23 +150,23 @@ struct host_opts {
 
 struct hostmem;
 
-/* Creates a reader for a process, which keeps the places of tables between readings. Borrows p and
- * py. py NULL: the process has no Python, or its Python is not known. NULL: out of memory. */
-struct hostmem *hostmem__new(const struct proc *p, const struct python *py);
-void hostmem__free(struct hostmem *h); /* accepts NULL */
+/* Creates a reader for a process, which keeps the places of tables between readings. Borrows proc
+ * and py. py NULL: the process has no Python, or its Python is not known. NULL: out of memory. */
+struct hostmem *hostmem__new(const struct proc *proc, const struct python *py);
+void hostmem__free(struct hostmem *hostmem); /* accepts NULL */
 /*
  * Reads the ledger. 0 or -errno: -ESRCH the process ended, -EPERM, -EACCES, -ENOMEM, -EIO for text
  * of the kernel that cannot be parsed, -ECANCELED. Missing tables are no error: their memory is
  * unknown.
  */
-int hostmem__read(struct hostmem *h, const struct host_opts *o, struct host_ledger *ret);
+int hostmem__read(struct hostmem *hostmem, const struct host_opts *opts, struct host_ledger *ret);
 /* Names the frames of the `most` largest stacks. An address that cannot be named has no frame. 0 or
  * -errno: some stacks have no frames then. */
-int host_samples__name(struct host_samples *s, const struct proc *p, size_t most);
-void host_samples__free(struct host_samples *s);
-/* Adds l, a proportional reading of one process of a tree, to sum, which is zeroed before the first
- * process. */
-void host_ledger__add(struct host_ledger *sum, const struct host_ledger *l);
+int host_samples__name(struct host_samples *samples, const struct proc *proc, size_t most);
+void host_samples__free(struct host_samples *samples);
+/* Adds ledger, a proportional reading of one process of a tree, to sum, which is zeroed before the
+ * first process. */
+void host_ledger__add(struct host_ledger *sum, const struct host_ledger *ledger);
 
 /*
  * Host memory by line (--host): makes blocks on the device "host" of the records of
@@ -202,31 +202,31 @@ struct host_capture {
 
 /* inherited: the process was forked, so that the first reading finds its parent's memory. NULL: out
  * of memory. */
-struct host_memory *host_memory__new(const struct host_capture *c, bool inherited);
-void host_memory__free(struct host_memory *h); /* cancels a running reading; accepts NULL */
+struct host_memory *host_memory__new(const struct host_capture *capture, bool inherited);
+void host_memory__free(struct host_memory *host); /* cancels a running reading; accepts NULL */
 
 /* Applies a record of a system call that maps or unmaps memory. 0, -ENOMEM, -EBADMSG or the sink's
  * error. */
-int host_memory__record(struct host_memory *h, const struct mt_rec_host *r);
+int host_memory__record(struct host_memory *host, const struct mt_rec_host *record);
 
-/* host_memory__record() and all functions below do nothing if h is NULL. */
+/* host_memory__record() and all functions below do nothing if host is NULL. */
 
 /* Starts a reading on its thread if one is due. last: starts it in any case, and none after it. */
-void host_memory__begin(struct host_memory *h, bool last);
+void host_memory__begin(struct host_memory *host, bool last);
 /* True while the thread of a reading runs. */
-bool host_memory__is_reading(const struct host_memory *h);
+bool host_memory__is_reading(const struct host_memory *host);
 /* Joins the thread of a reading that has ended. 1: the reading succeeded; drain all records written
  * until now, then call host_memory__take(). 0: no reading ended, or it failed. */
-int host_memory__join_reading(struct host_memory *h);
+int host_memory__join_reading(struct host_memory *host);
 /* Makes blocks of the joined reading. whole: all records up to its end have come in; otherwise
  * drops the reading. 0, -ENOMEM or the sink's error. */
-int host_memory__take(struct host_memory *h, bool whole);
+int host_memory__take(struct host_memory *host, bool whole);
 /* Charges growth of RSS since the last reading, if that is due. Call it after draining records. 0,
  * -ENOMEM or the sink's error. */
-int host_memory__check_growth(struct host_memory *h);
+int host_memory__check_growth(struct host_memory *host);
 /* Charges growth of RSS to rss bytes at once. All records must have come in. Returns as
  * host_memory__check_growth(). */
-int host_memory__charge_growth(struct host_memory *h, uint64_t rss);
+int host_memory__charge_growth(struct host_memory *host, uint64_t rss);
 /* Memory of an object or tensor. name: number, in the dictionary, of the path to its holder. */
 struct host_held {
 	uint64_t addr, size;
@@ -234,15 +234,15 @@ struct host_held {
 };
 /* Says that objects are about to be read for host_memory__set_held(). Memory that is mapped later
  * does not get their names. */
-void host_memory__begin_held(struct host_memory *h);
+void host_memory__begin_held(struct host_memory *host);
 /*
  * Sets the objects that name blocks. After the next reading, all blocks of a range get a name if
- * the objects of that name have at least half of the range's resident bytes. Takes ownership of v,
- * n objects in any order, from malloc().
+ * the objects of that name have at least half of the range's resident bytes. Takes ownership of
+ * held, n objects in any order, from malloc().
  */
-void host_memory__set_held(struct host_memory *h, struct host_held *v, size_t n);
+void host_memory__set_held(struct host_memory *host, struct host_held *held, size_t n);
 /* Sets the facts host_rss, host_worked_out and counter.host.<name>. */
-void host_memory__set_facts(const struct host_memory *h, struct facts *f);
+void host_memory__set_facts(const struct host_memory *host, struct facts *facts);
 
 /*
  * ---- the functions of malloc in a process's files, and where to probe them ----
@@ -282,5 +282,5 @@ struct malloc_file {
  * Finds malloc's functions in a mapped file. map: an executable mapping of it. 0 also if there are
  * none; -errno if the file cannot be read, and *ret is unchanged.
  */
-int mallocs__look(const struct proc *p, const struct maps *m, const struct map *map,
+int mallocs__look(const struct proc *proc, const struct maps *maps, const struct map *map,
 		  struct malloc_file *ret);

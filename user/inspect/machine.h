@@ -41,16 +41,16 @@ struct machine_readings {
 };
 
 /* Sets all to "not known", and the page size. */
-void machine_readings__init(struct machine_readings *r);
+void machine_readings__init(struct machine_readings *readings);
 /* Each takes the text of one file of /proc. Unknown lines are ignored; a bad line is as a missing
  * one. */
-void machine_readings__parse_meminfo(struct machine_readings *r, const char *text);
-void machine_readings__parse_vmstat(struct machine_readings *r, const char *text);
-void machine_readings__parse_zoneinfo(struct machine_readings *r, const char *text);
-void machine_readings__parse_buddyinfo(struct machine_readings *r, const char *text);
+void machine_readings__parse_meminfo(struct machine_readings *readings, const char *text);
+void machine_readings__parse_vmstat(struct machine_readings *readings, const char *text);
+void machine_readings__parse_zoneinfo(struct machine_readings *readings, const char *text);
+void machine_readings__parse_buddyinfo(struct machine_readings *readings, const char *text);
 /* Reads all files. 0 or -errno: /proc/meminfo is not readable, or without MemTotal or MemFree
  * (-ENODATA). */
-int machine_readings__read(struct machine_readings *r);
+int machine_readings__read(struct machine_readings *readings);
 
 /* ---- the ledger (machine_ledger.c) ---- */
 
@@ -94,7 +94,7 @@ struct machine_ledger {
 	uint64_t large, large_blocks, largest; /* bytes, number, bytes */
 };
 
-void machine_ledger__make(const struct machine_readings *r, struct machine_ledger *ret);
+void machine_ledger__make(const struct machine_readings *readings, struct machine_ledger *ret);
 
 /* ---- processes (machine_processes.c) ---- */
 

@@ -22,15 +22,17 @@ struct proc;
  * cuBLAS are larger, most tensors are smaller. */
 #define NATIVE_STACKS_FROM (1 << 20)
 
-/* Borrows p, d and f. NULL with errno. */
-struct native_stacks *native_stacks__new(const struct proc *p, struct dict *d, struct facts *f);
-void native_stacks__free(struct native_stacks *s); /* NULL is fine */
+/* Borrows proc, dict and facts. NULL with errno. */
+struct native_stacks *native_stacks__new(const struct proc *proc, struct dict *dict,
+					 struct facts *facts);
+void native_stacks__free(struct native_stacks *stacks); /* NULL is fine */
 /* Reads which files are mapped, if the process's map has changed. Call it after the process has
  * mapped files. */
-void native_stacks__refresh(struct native_stacks *s);
+void native_stacks__refresh(struct native_stacks *stacks);
 
 /* Keeps a copied stack until its event comes. 0, -ENOMEM or -EBADMSG. */
-int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r, size_t len);
+int native_stacks__record(struct native_stacks *stacks, const struct mt_rec_native *record,
+			  size_t len);
 
 /*
  * Puts native frames before the Python frames of an event of thread tid at `time` (CLOCK_MONOTONIC,
@@ -39,10 +41,11 @@ int native_stacks__record(struct native_stacks *s, const struct mt_rec_native *r
  * stack, and leaves both if no stack was copied. 0; -ENOMEM; or an error of native__unwind(), which
  * leaves both, too.
  */
-int native_stacks__join(struct native_stacks *s, uint32_t tid, uint64_t time, uint32_t *stack,
+int native_stacks__join(struct native_stacks *stacks, uint32_t tid, uint64_t time, uint32_t *stack,
 			uint8_t *walk);
 /* Drops the thread's copied stack, because its event needs no native frames. */
-void native_stacks__drop(struct native_stacks *s, uint32_t tid);
+void native_stacks__drop(struct native_stacks *stacks, uint32_t tid);
 
-/* Sets counters of stacks as facts. c: counters of the BPF programs. */
-void native_stacks__set_facts(const struct native_stacks *s, const uint64_t c[MT_CNT_NR]);
+/* Sets counters of stacks as facts. counters: of the BPF programs. */
+void native_stacks__set_facts(const struct native_stacks *stacks,
+			      const uint64_t counters[MT_CNT_NR]);

@@ -36,7 +36,7 @@ struct pycode {
 };
 /* Reads a code object; checks that its type is PyCode_Type. */
 int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret);
-void pycode__free(struct pycode *c); /* frees the table, not c */
+void pycode__free(struct pycode *c); /* frees the table, not the struct */
 
 /* Calls fn(key, value) for the entries of a dict (or a subclass) in order, until it returns
  * non-zero; returns that value. */
@@ -79,49 +79,49 @@ struct pymem {
 };
 
 /* Borrows py. paging: cache pages, for walks over many objects. */
-void pymem__init(struct pymem *m, const struct python *py, bool paging);
-void pymem__fini(struct pymem *m);
+void pymem__init(struct pymem *mem, const struct python *py, bool paging);
+void pymem__fini(struct pymem *mem);
 /* Starts another walk: drops everything cached. */
-void pymem__forget(struct pymem *m);
+void pymem__forget(struct pymem *mem);
 /* Starts a walk as a snapshot; without paging, as an ordinary walk. */
-void pymem__begin_snapshot(struct pymem *m);
+void pymem__begin_snapshot(struct pymem *mem);
 
 /* Between these two calls, changeable data may come from pages of the walk and is not noted. The
  * reader checks by other means what it found. Without paging they have no effect. */
-static inline void pymem__begin_unchecked(struct pymem *m)
+static inline void pymem__begin_unchecked(struct pymem *mem)
 {
-	m->snapshot = m->unchecked = m->paging;
+	mem->snapshot = mem->unchecked = mem->paging;
 }
 
-static inline void pymem__end_unchecked(struct pymem *m)
+static inline void pymem__end_unchecked(struct pymem *mem)
 {
-	m->snapshot = m->unchecked = false;
+	mem->snapshot = mem->unchecked = false;
 }
 
 /* Ends a snapshot. True: all data is still as it was read. */
-bool pymem__holds(struct pymem *m);
+bool pymem__holds(struct pymem *mem);
 
 /* These functions read all or nothing: 0, -EFAULT, -ESRCH, -EPERM. -EFAULT also if the address
  * range wraps around. Those with "constant" are for data that does not change: it may come from
  * cached pages. */
-int pymem__read(struct pymem *m, uint64_t addr, void *buf, size_t len);
-int pymem__read_constant(struct pymem *m, uint64_t addr, void *buf, size_t len);
-int pymem__u64(struct pymem *m, uint64_t addr, uint64_t *ret);
-int pymem__constant_u64(struct pymem *m, uint64_t addr, uint64_t *ret);
+int pymem__read(struct pymem *mem, uint64_t addr, void *buf, size_t len);
+int pymem__read_constant(struct pymem *mem, uint64_t addr, void *buf, size_t len);
+int pymem__u64(struct pymem *mem, uint64_t addr, uint64_t *ret);
+int pymem__constant_u64(struct pymem *mem, uint64_t addr, uint64_t *ret);
 
 /* A C string of a type, such as the name of a member: at most size - 1 bytes, cut at a whole
  * character. 0, -EBADMSG: NULL, -EFAULT. */
-int pytype__text(struct pymem *m, uint64_t addr, char *buf, size_t size);
+int pytype__text(struct pymem *mem, uint64_t addr, char *buf, size_t size);
 /* tp_name, cut at a whole character. 0, -EBADMSG not a type, -EFAULT. */
-int pytype__name(struct pymem *m, uint64_t type, char *buf, size_t size);
+int pytype__name(struct pymem *mem, uint64_t type, char *buf, size_t size);
 /* An attribute in the type's own tp_dict. -ENOENT also for built-in types, which keep it elsewhere
  * from 3.12 on. */
-int pytype__attr(struct pymem *m, uint64_t type, const char *name, uint64_t *value);
+int pytype__attr(struct pymem *mem, uint64_t type, const char *name, uint64_t *value);
 /* The type's __mro__: itself and its bases in order of look-up. Number of types in ret, or
  * -errno. */
-int pytype__mro(struct pymem *m, uint64_t type, uint64_t *ret, size_t max);
+int pytype__mro(struct pymem *mem, uint64_t type, uint64_t *ret, size_t max);
 /* Whether a type in the __mro__ has this name and __module__ (NULL: any): 1, 0, or -errno. */
-int pytype__is_a(struct pymem *m, uint64_t type, const char *name, const char *module);
+int pytype__is_a(struct pymem *mem, uint64_t type, const char *name, const char *module);
 
 #define PYTYPE_MRO_MAX 128
 

@@ -46,8 +46,8 @@ struct pytensor {
 	bool autograd; /* has an AutogradMeta */
 };
 
-struct pytensors *pytensors__new(const struct proc *p); /* borrows p. NULL on ENOMEM */
-void pytensors__free(struct pytensors *t);		/* accepts NULL */
+struct pytensors *pytensors__new(const struct proc *proc); /* borrows proc. NULL on ENOMEM */
+void pytensors__free(struct pytensors *tensors);	   /* accepts NULL */
 /*
  * Finds the layout from n Python tensors: best a few tens of different ones, with parameters among
  * them. One or two are enough if they agree and one has a shape and 64 elements. In the layout of a
@@ -55,25 +55,26 @@ void pytensors__free(struct pytensors *t);		/* accepts NULL */
  * 0; -EAGAIN: too few useful tensors; -ENOTSUP: no layout fits. *why (static text): the field that
  * was not found.
  */
-int pytensors__calibrate(struct pytensors *t, const uint64_t *objs, size_t n, const char **why);
-bool pytensors__calibrated(const struct pytensors *t);
+int pytensors__calibrate(struct pytensors *tensors, const uint64_t *objs, size_t n,
+			 const char **why);
+bool pytensors__calibrated(const struct pytensors *tensors);
 /* Whether .grad can be read: needs an earlier sample that requires a gradient. */
-bool pytensors__know_grad(const struct pytensors *t);
+bool pytensors__know_grad(const struct pytensors *tensors);
 /* Offset of the storage pointer in a c10::TensorImpl; 0: not calibrated. */
-unsigned pytensors__storage_at(const struct pytensors *t);
+unsigned pytensors__storage_at(const struct pytensors *tensors);
 
 /*
  * Reads n tensors, from obj or, if obj is 0, from impl, with few system calls. Reads twice, and
  * tensors that changed a few more times. 0, -ESRCH, -EPERM, -ENOMEM; each tensor has its own state.
  */
-int pytensors__read(struct pytensors *t, struct pytensor *v, size_t n);
+int pytensors__read(struct pytensors *tensors, struct pytensor *tensor, size_t n);
 
 /* The PYTENSOR_DIMS first sizes of a shape, 0 for dimensions that it does not have and if they
  * could not be read. Many tensors share a shape. Valid until the next pytensors__read() or
  * pytensors__forget_shapes(). */
-const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape);
+const int64_t *pytensors__shape(const struct pytensors *tensors, uint32_t shape);
 /* Forgets the shapes of all tensors read so far. */
-void pytensors__forget_shapes(struct pytensors *t);
+void pytensors__forget_shapes(struct pytensors *tensors);
 
 /*
  * Reads a tensor from the copies of its objects that a BPF program made (bpf/oom.bpf.h). Needs no
@@ -82,12 +83,12 @@ void pytensors__forget_shapes(struct pytensors *t);
  * PYTENSOR_NO_STORAGE. shape: as pytensors__shape(). *shape_known: false if it has many dimensions,
  * which could not be copied. 0; -EBADMSG: not a tensor; -ESRCH, -EPERM, -ENOMEM.
  */
-int pytensors__of_copy(struct pytensors *t, const struct mt_rec_tensor *copy, struct pytensor *ret,
-		       uint64_t shape[PYTENSOR_DIMS], bool *shape_known);
+int pytensors__of_copy(struct pytensors *tensors, const struct mt_rec_tensor *copy,
+		       struct pytensor *ret, uint64_t shape[PYTENSOR_DIMS], bool *shape_known);
 
-/* True if the tensor can be a leaf of autograd's graph, such as a parameter. t must have been read
- * together with its autograd fields. */
-bool pytensor__is_leaf(const struct pytensor *t);
+/* True if the tensor can be a leaf of autograd's graph, such as a parameter. tensor must have been
+ * read together with its autograd fields. */
+bool pytensor__is_leaf(const struct pytensor *tensor);
 /* "float32"; "dtype 77" for an unknown one. buf has 16 bytes. */
 const char *pytensor__dtype(uint8_t dtype, char *buf, size_t size);
 /* Bits of an element; 0: unknown. */
@@ -126,16 +127,16 @@ struct node_guess {
 	} last[NODE_THREADS]; /* last node of each thread, in slot tid % NODE_THREADS */
 };
 
-void node_guess__init(struct node_guess *g, const char *torch_version);
+void node_guess__init(struct node_guess *guess, const char *torch_version);
 /* Adds a node that this thread of the target has just made. head: the node's first words. */
-void node_guess__see(struct node_guess *g, uint32_t tid, uint64_t node,
+void node_guess__see(struct node_guess *guess, uint32_t tid, uint64_t node,
 		     const __u64 head[MT_NODE_WORDS]);
 /* The layout to use; NULL: none is plausible. */
-const struct node_layout *node_guess__layout(const struct node_guess *g);
+const struct node_layout *node_guess__layout(const struct node_guess *guess);
 
 /* Class of an object without namespaces ("AddmmBackward0"), from the type name in front of its
  * vtable (Itanium C++ ABI). 0, -EBADMSG: no such name, -EFAULT, -ESRCH. */
-int autograd_node__class(const struct proc *p, uint64_t vptr, char *buf, size_t size);
+int autograd_node__class(const struct proc *proc, uint64_t vptr, char *buf, size_t size);
 /* Last component of a mangled type name: "N5torch8autograd14AccumulateGradE" -> "AccumulateGrad".
  * False: not a type name. */
 bool autograd_node__plain_name(const char *mangled, char *buf, size_t size);

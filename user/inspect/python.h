@@ -18,9 +18,9 @@ struct python;
  * ENOTSUP: no layout for this version or build. EBADMSG: the interpreter's own description
  * contradicts the table. Or a reading error.
  */
-struct python *python__open(const struct proc *p, const struct maps *m, const char **why);
-/* The interpreter of a forked child: a copy for process p. NULL on ENOMEM. */
-struct python *python__forked(const struct python *parent, const struct proc *p);
+struct python *python__open(const struct proc *proc, const struct maps *maps, const char **why);
+/* The interpreter of a forked child: a copy for process proc. NULL on ENOMEM. */
+struct python *python__forked(const struct python *parent, const struct proc *proc);
 void python__free(struct python *py);
 
 /* Whether the process or its Python (Py_Finalize()) has ended, so that objects read before are
@@ -73,7 +73,7 @@ struct pyframe {
 /* Walks a thread's frames from outside, innermost first, without the interpreter's own (shims). If
  * a frame of a running thread returns meanwhile, the walk is repeated, up to 50 times; it may still
  * end early. Returns the number of frames or -errno. The BPF programs walk the stacks of events. */
-int python__stack(const struct python *py, const struct pythread *t, struct pyframe *frames,
+int python__stack(const struct python *py, const struct pythread *thread, struct pyframe *frames,
 		  size_t max);
 
 /*

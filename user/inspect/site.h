@@ -102,19 +102,19 @@ struct elf_sym;
  * it. So it must be at the first instruction. That must be decodable and not a 5-byte nop. args and
  * the result are those of site__pick(), or the error of elf__read().
  */
-int site__of_symbol(const struct elf *e, const struct elf_sym *sym, bool entry_only, unsigned args,
-		    struct site *ret);
+int site__of_symbol(const struct elf *elf, const struct elf_sym *sym, bool entry_only,
+		    unsigned args, struct site *ret);
 
 /*
  * Finds how a process that records itself emulates the instruction at addr. code: n bytes from addr
- * on. Sets all members of *s except addr and at. If s->way becomes MT_INSIDE_SLOT_RUN, the caller
- * writes copy (MT_INSIDE_SLOT bytes) to the address slot, where it runs. 0; -ENOTSUP: the
+ * on. Sets all members of *site except addr and at. If site->way becomes MT_INSIDE_SLOT_RUN, the
+ * caller writes copy (MT_INSIDE_SLOT bytes) to the address slot, where it runs. 0; -ENOTSUP: the
  * instruction cannot be emulated; -ERANGE: it refers to memory too far from the slot.
  */
 int inside_plan__x86(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
-		     struct mt_inside_site *s, uint8_t *copy);
+		     struct mt_inside_site *site, uint8_t *copy);
 int inside_plan__a64(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot,
-		     struct mt_inside_site *s, uint8_t *copy);
+		     struct mt_inside_site *site, uint8_t *copy);
 
 /* The breakpoint of the machine that the program is built for, and the first bytes of the code that
  * it replaces. Bits outside of the mask may differ in breakpoints that other programs set. */

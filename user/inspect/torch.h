@@ -49,13 +49,13 @@ struct torch_info {
 
 /* Finds PyTorch in the maps. The version is in torch/version.py next to libtorch, the one with the
  * lowest torch__rank(). */
-void torch__info(const struct proc *p, const struct maps *m, struct torch_info *ret);
+void torch__info(const struct proc *proc, const struct maps *maps, struct torch_info *ret);
 /* How likely a file belongs to the recorded PyTorch, since a C++ library may bring a second one. 0:
  * next to the libtorch_python in use, 1: named like PyTorch's libraries, 2: any other. */
-int torch__rank(const struct maps *m, const char *path);
+int torch__rank(const struct maps *maps, const char *path);
 /* Whether a file is named like PyTorch's libraries and not next to the libtorch_python in use. Its
  * allocations are not recorded. */
-bool torch__is_other(const struct maps *m, const char *path);
+bool torch__is_other(const struct maps *maps, const char *path);
 /* Name for messages: HOOK_REPORT -> "report". */
 const char *hook__name(enum hook_id id);
 /* Closes the hooks' files (HOOK_NR) and zeroes the hooks. */
@@ -66,7 +66,7 @@ void hook__close_all(struct hook *hooks);
  * interpreter's are not found here. 0. If a required hook is missing (see its why_not): -ENOENT, or
  * -EPERM or -ESTALE if a file could not be opened. Or -errno.
  */
-int torch__hooks(const struct proc *p, const struct maps *m, struct hook *hooks);
+int torch__hooks(const struct proc *proc, const struct maps *maps, struct hook *hooks);
 /*
  * How a file confirms a function that was found by an address in a process's memory: where the
  * file's data have a pointer to the function.
@@ -88,8 +88,8 @@ struct hook_file {
 /* Fills a hook from a function's address in the target, except id, required and symbol. The
  * function must be in the file that `in` describes. Call it after torch__hooks(), which zeroes the
  * array. 0 or -errno with why_not set. */
-int hook__at_address(const struct proc *p, const struct maps *m, uint64_t addr,
-		     const struct hook_file *in, unsigned args, struct hook *h);
+int hook__at_address(const struct proc *proc, const struct maps *maps, uint64_t addr,
+		     const struct hook_file *in, unsigned args, struct hook *hook);
 
 struct python;
 
@@ -124,40 +124,41 @@ struct nnmodule {
 };
 
 struct nnmodules *nnmodules__new(const struct python *py); /* borrows py. NULL on ENOMEM */
-void nnmodules__free(struct nnmodules *n);
+void nnmodules__free(struct nnmodules *modules);
 /*
  * Names module self. root: the outermost module on the stack, possibly self. parent: the module
  * below which self was called, 0: none. A module outside root's tree gets parent's name plus "?",
  * or its path below parent. 0; -EBADMSG not an nn.Module; -EFAULT.
  */
-int nnmodules__name(struct nnmodules *n, uint64_t self, uint64_t root, uint64_t parent,
+int nnmodules__name(struct nnmodules *modules, uint64_t self, uint64_t root, uint64_t parent,
 		    struct nnmodule *ret);
 /*
  * Root to name a module by. The outermost module of a call may be part of a model called earlier,
  * for example when a checkpoint recomputes it in backward. Returns the largest such model,
  * otherwise root.
  */
-uint64_t nnmodules__model(struct nnmodules *n, uint64_t root);
+uint64_t nnmodules__model(struct nnmodules *modules, uint64_t root);
 /* Whether a root has a parameter or buffer, itself or in a module below: 1 or 0 (a loss, for
  * example). -EAGAIN: not known now. */
-int nnmodules__has_tensors(struct nnmodules *n, uint64_t root);
+int nnmodules__has_tensors(struct nnmodules *modules, uint64_t root);
 /* Sets the root of each module's model: module -> root. A root is not seen if it is never called,
  * only modules that its methods call. Takes the map; NULL: none. */
-void nnmodules__set_models(struct nnmodules *n, struct map64 *roots);
+void nnmodules__set_models(struct nnmodules *modules, struct map64 *roots);
 /* Sets the text before the names of the modules below a root: "teacher". 0 or -ENOMEM. */
-int nnmodules__set_prefix(struct nnmodules *n, uint64_t root, uint64_t type, const char *text);
+int nnmodules__set_prefix(struct nnmodules *modules, uint64_t root, uint64_t type,
+			  const char *text);
 /* Reads the trees of all known roots again and drops roots that cannot be read. True: some address
  * has another name, so derived data is outdated. cost_ns: time taken; may be NULL. */
-bool nnmodules__recheck(struct nnmodules *n, uint64_t *cost_ns);
+bool nnmodules__recheck(struct nnmodules *modules, uint64_t *cost_ns);
 /* True: a module named as a root turned out to be part of a model, so nnmodules__recheck() will
  * change names. */
-bool nnmodules__is_urgent(const struct nnmodules *n);
+bool nnmodules__is_urgent(const struct nnmodules *modules);
 
 /* Code objects whose local 0 is the called module: Module._wrapped_call_impl (PyTorch >= 2.1) or
  * Module._call_impl, from sys.modules. Fills codes[0..*n). -ENOENT: torch is not imported yet. */
 int nnmodules__call_codes(const struct python *py, uint64_t *codes, size_t max, size_t *n);
 /* Whether a type object is torch.nn.Module or a subclass. 1, 0, or -errno. */
-int nnmodules__is_type(struct pymem *m, uint64_t type);
+int nnmodules__is_type(struct pymem *mem, uint64_t type);
 /* Address of CPython's slot_tp_call, the tp_call of every Python class with __call__; read from
  * torch.nn.Module. 0, -ENOENT, or the error of a read. */
 int nnmodules__slot_call(const struct python *py, uint64_t *addr);

@@ -48,4 +48,4 @@ struct cost_detail cost_control__detail(unsigned level);
  * looks above the limit, and down after `patience` below half of it: at first 30 s, and twice as
  * long each time that the level has to go up again.
  */
-bool cost_control__look(struct cost_control *c, uint64_t now, double share, double walks);
+bool cost_control__look(struct cost_control *control, uint64_t now, double share, double walks);

@@ -53,23 +53,23 @@ struct measure {
 };
 
 /*
- * Takes what happened since the last look. c: counters of the programs. timed: MEASURE_TYPES
+ * Takes what happened since the last look. counters: of the programs. timed: MEASURE_TYPES
  * entries. wall: time; cpu: CPU time of the process; both ns, from any start. Returns the added
  * time as a share of the time that the process would have taken alone. That is its CPU time, or
  * the wall time if that is less: then several threads run, and each may be the one that the others
  * wait for. The first look returns 0.
  */
-double measure__look(struct measure *m, const uint64_t c[MT_CNT_NR], const struct mt_timed *timed,
-		     uint64_t wall, uint64_t cpu);
+double measure__look(struct measure *measure, const uint64_t counters[MT_CNT_NR],
+		     const struct mt_timed *timed, uint64_t wall, uint64_t cpu);
 
 /* Share of the hits between the last two looks that walked the stack. */
-static inline double measure__walks(const struct measure *m)
+static inline double measure__walks(const struct measure *measure)
 {
-	return m->new_hits > 0 ? m->new_walks / m->new_hits : 0;
+	return measure->new_hits > 0 ? measure->new_walks / measure->new_hits : 0;
 }
 
 /* The same share as measure__look(), over all looks; 0 before the second one. */
-static inline double measure__share(const struct measure *m)
+static inline double measure__share(const struct measure *measure)
 {
-	return m->alone > 0 ? m->added / m->alone : 0;
+	return measure->alone > 0 ? measure->added / measure->alone : 0;
 }

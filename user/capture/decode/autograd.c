@@ -121,9 +121,9 @@ int autograd__attach(struct decoder *decoder)
 
 bool autograd__is_due(const struct decoder *decoder, uint64_t now)
 {
-	const struct autograd *a = decoder->autograd;
+	const struct autograd *autograd = decoder->autograd;
 
-	return a && a->looks < FIND_MAX && now >= a->next_look &&
+	return autograd && autograd->looks < FIND_MAX && now >= autograd->next_look &&
 	       !decoder__is_probed(decoder, HOOK_EVALUATE) &&
 	       !probes__is_off(decoder->probes, HOOK_EVALUATE);
 }
@@ -480,9 +480,11 @@ int autograd__node(struct decoder *decoder, const struct thread *thread,
 /* The dictionary's stack for an AccumulateGrad node: the one of the node that ran before on this
  * thread and passed the gradient on. 0 if that node ran in an earlier backward, since forward has
  * made nodes after it. */
-static uint32_t passed_on_by(const struct decoder *d, const struct thread *t)
+static uint32_t passed_on_by(const struct decoder *decoder, const struct thread *thread)
 {
-	return t->node_began > d->autograd->forward ? dict__get_node(d->dict, t->node).stack : 0;
+	return thread->node_began > decoder->autograd->forward
+		       ? dict__get_node(decoder->dict, thread->node).stack
+		       : 0;
 }
 
 /* Names the node that begins to run: its class, and the forward stack of the record that made it.

@@ -17,31 +17,31 @@ struct autograd;
 #define AUTOGRAD_UNKNOWN "unknown node" /* class name of a node about which nothing is known */
 
 /* Opens d->autograd, and probes PyTorch's two functions if they are mapped. 0 or -ENOMEM. */
-int autograd__attach(struct decoder *d);
+int autograd__attach(struct decoder *decoder);
 /* True if the functions are not probed yet and it is time to look for them; now: ns since start. */
-bool autograd__is_due(const struct decoder *d, uint64_t now);
+bool autograd__is_due(const struct decoder *decoder, uint64_t now);
 /* Looks for the functions in the target's map, which the caller has just read, and probes them. */
-void autograd__look(struct decoder *d, uint64_t now);
-void autograd__free(struct autograd *a); /* NULL is fine */
+void autograd__look(struct decoder *decoder, uint64_t now);
+void autograd__free(struct autograd *autograd); /* NULL is fine */
 
 /* Notes that a thread calls a root module. The fact counter.autograd.graphless counts such calls in
  * which forward makes no node. */
-void autograd__called(struct decoder *d, struct thread *t, uint64_t root);
+void autograd__called(struct decoder *decoder, struct thread *thread, uint64_t root);
 /* Keeps a node that forward has made. 0 or -ENOMEM. */
-int autograd__made(struct decoder *d, const struct mt_rec_node *r);
+int autograd__made(struct decoder *decoder, const struct mt_rec_node *record);
 /* Notes that the record's thread begins to run a node: sets thread.node. 0 or -ENOMEM. */
-int autograd__runs(struct decoder *d, const struct mt_rec_node *r);
+int autograd__runs(struct decoder *decoder, const struct mt_rec_node *record);
 
 /* Sets *node to the dictionary's number of the node that the record's thread runs, for the event
  * of that record. 0: it runs none, outside of backward. h->node is an enum mt_node. Returns 0 or
  * -ENOMEM. */
-int autograd__node(struct decoder *d, const struct thread *t, const struct mt_hdr *h,
-		   uint32_t *node);
+int autograd__node(struct decoder *decoder, const struct thread *thread,
+		   const struct mt_hdr *header, uint32_t *node);
 
 /* Sets the dictionary's numbers of a parameter's name and module, by the address of its TensorImpl.
  * False: unknown. Called each time a gradient is accumulated. */
 typedef bool (*autograd_parameter)(void *ctx, uint64_t tensor, uint32_t *name, uint32_t *module);
-void autograd__set_parameters(struct decoder *d, autograd_parameter fn, void *ctx);
+void autograd__set_parameters(struct decoder *decoder, autograd_parameter fn, void *ctx);
 
 /* Sets the counters as facts: counter.autograd.<name>. */
-void autograd__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR]);
+void autograd__set_facts(struct decoder *decoder, const uint64_t counters[MT_CNT_NR]);

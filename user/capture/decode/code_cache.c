@@ -118,9 +118,9 @@ int code_cache__gone(struct code_cache *cache, uint64_t addr, uint64_t epoch)
 	return map64__set(cache->gone, addr, epoch);
 }
 
-bool code_cache__known(const struct code_cache *c, uint64_t addr)
+bool code_cache__known(const struct code_cache *cache, uint64_t addr)
 {
-	return youngest(c, addr);
+	return youngest(cache, addr);
 }
 
 /* Notes an address whose code object is read in this round. */
@@ -135,9 +135,9 @@ static int note_fresh(struct code_cache *cache, uint64_t addr)
 
 /* The dictionary's number of a string; 0 if the dictionary is full, see symbolizer__number().
  * UINT32_MAX: out of memory. */
-static uint32_t string_number(struct code_cache *c, const char *s)
+static uint32_t string_number(struct code_cache *cache, const char *s)
 {
-	uint32_t number = dict__string(c->dict, s, strlen(s));
+	uint32_t number = dict__string(cache->dict, s, strlen(s));
 
 	return number == UINT32_MAX && errno == ENOSPC ? 0 : number;
 }
@@ -246,9 +246,9 @@ int code_cache__need(struct code_cache *cache, uint64_t addr, uint64_t epoch)
 	return epoch < valid_from ? 0 : read_code(cache, addr, valid_from);
 }
 
-void code_cache__read_until(struct code_cache *c, uint64_t epoch)
+void code_cache__read_until(struct code_cache *cache, uint64_t epoch)
 {
-	c->read_until = epoch;
+	cache->read_until = epoch;
 }
 
 void code_cache__confirm(struct code_cache *cache)
@@ -324,7 +324,7 @@ void code_cache__passed(struct code_cache *cache, uint64_t addr, uint64_t epoch)
 		map64__del(cache->at, addr, NULL);
 }
 
-uint64_t code_cache__reads(const struct code_cache *c)
+uint64_t code_cache__reads(const struct code_cache *cache)
 {
-	return c->reads;
+	return cache->reads;
 }

@@ -36,38 +36,38 @@ struct code {
 	bool fresh;	      /* read in this round */
 };
 
-struct code_cache *code_cache__new(struct dict *d,
+struct code_cache *code_cache__new(struct dict *dict,
 				   const struct python *py); /* borrows both. NULL on ENOMEM */
-void code_cache__free(struct code_cache *c);		     /* NULL is fine */
+void code_cache__free(struct code_cache *cache);	     /* NULL is fine */
 
 /* Copies the readings of the parent process from before it forked this one, at `forked`
  * (CLOCK_MONOTONIC, ns). They are valid in the child for the same epochs, since both get the
  * records of all ends. 0 or -ENOMEM. */
-int code_cache__inherit(struct code_cache *c, const struct code_cache *from, uint64_t forked);
+int code_cache__inherit(struct code_cache *cache, const struct code_cache *from, uint64_t forked);
 /* Notes that the object at this address was freed, and that the epoch became this number by it. 0
  * or -ENOMEM. */
-int code_cache__gone(struct code_cache *c, uint64_t addr, uint64_t epoch);
+int code_cache__gone(struct code_cache *cache, uint64_t addr, uint64_t epoch);
 /* True if a code object at this address was read, for any stack. */
-bool code_cache__known(const struct code_cache *c, uint64_t addr);
+bool code_cache__known(const struct code_cache *cache, uint64_t addr);
 /* Reads the object at this address for a stack of this epoch, unless it is known or already freed.
  * 0 or -ENOMEM. */
-int code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch);
+int code_cache__need(struct code_cache *cache, uint64_t addr, uint64_t epoch);
 /* Sets the epoch at the end of this round's readings. */
-void code_cache__read_until(struct code_cache *c, uint64_t epoch);
+void code_cache__read_until(struct code_cache *cache, uint64_t epoch);
 /* Keeps this round's readings: code_cache__gone() was called for all ends up to that epoch. */
-void code_cache__confirm(struct code_cache *c);
+void code_cache__confirm(struct code_cache *cache);
 /* Drops this round's readings. */
-void code_cache__drop_new(struct code_cache *c);
+void code_cache__drop_new(struct code_cache *cache);
 /* Notes that records of ends up to this epoch were dropped, when no code object had been read. A
  * later reading is not valid for stacks from before that epoch. */
-void code_cache__floor(struct code_cache *c, uint64_t epoch);
+void code_cache__floor(struct code_cache *cache, uint64_t epoch);
 /* Notes that records of ends after epoch `sure`, up to `now`, are lost: no reading is valid for
  * stacks from that time. */
-void code_cache__lost(struct code_cache *c, uint64_t sure, uint64_t now);
+void code_cache__lost(struct code_cache *cache, uint64_t sure, uint64_t now);
 
 /* The code object that was at the address for a stack of this epoch. NULL: unknown. */
-const struct code *code_cache__find(const struct code_cache *c, uint64_t addr, uint64_t epoch);
+const struct code *code_cache__find(const struct code_cache *cache, uint64_t addr, uint64_t epoch);
 /* All stacks from before this end are decoded: frees the readings that were kept for them. */
-void code_cache__passed(struct code_cache *c, uint64_t addr, uint64_t epoch);
+void code_cache__passed(struct code_cache *cache, uint64_t addr, uint64_t epoch);
 
-uint64_t code_cache__reads(const struct code_cache *c); /* objects read so far */
+uint64_t code_cache__reads(const struct code_cache *cache); /* objects read so far */

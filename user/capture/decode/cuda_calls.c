@@ -488,9 +488,9 @@ static void on_pool(struct cuda_calls *calls, const struct mt_rec_call *record)
 }
 
 /* Counts one more handle of physical memory. */
-static void on_retain(struct cuda_calls *c, uint64_t handle)
+static void on_retain(struct cuda_calls *calls, uint64_t handle)
 {
-	struct taken *held = find_taken(c, SPACE_PHYSICAL, handle);
+	struct taken *held = find_taken(calls, SPACE_PHYSICAL, handle);
 
 	if (held)
 		held->holders++;
@@ -676,14 +676,14 @@ int cuda_calls__attach(struct decoder *decoder)
 	return err;
 }
 
-bool cuda_calls__any(const struct cuda_calls *c)
+bool cuda_calls__any(const struct cuda_calls *calls)
 {
-	return c->n_taken > 0;
+	return calls->n_taken > 0;
 }
 
-bool cuda_calls__by_pid(const struct cuda_calls *c)
+bool cuda_calls__by_pid(const struct cuda_calls *calls)
 {
-	return c->by_pid;
+	return calls->by_pid;
 }
 
 int cuda_calls__fork(struct decoder *decoder, const struct cuda_calls *parent)
@@ -831,9 +831,9 @@ static void set_counter(struct decoder *decoder, const char *prefix, const char 
 
 /* Warns if the runtime takes memory without a call of a probed driver function. Then the driver
  * gave it functions that it does not export. */
-static void warn_of_bypass(struct cuda_calls *calls, const uint64_t c[MT_CNT_NR])
+static void warn_of_bypass(struct cuda_calls *calls, const uint64_t counters[MT_CNT_NR])
 {
-	if (calls->bypassed || calls->runtime_took < BYPASS_CALLS || c[MT_CNT_CALL_DRIVER])
+	if (calls->bypassed || calls->runtime_took < BYPASS_CALLS || counters[MT_CNT_CALL_DRIVER])
 		return;
 	calls->bypassed = true;
 	log_warn("calls into CUDA's driver bypass the probes: memory of libraries (cuBLAS, NCCL) "

@@ -26,19 +26,19 @@ struct cuda_calls;
 
 /* Opens d->calls, and probes the files that are mapped now. 0 or -ENOMEM; a refused probe is no
  * error. */
-int cuda_calls__attach(struct decoder *d);
+int cuda_calls__attach(struct decoder *decoder);
 /* Opens d->calls for a forked process. Its files are mapped as in its parent, and probed if the
  * parent's probes also fire in its children. 0 or -ENOMEM. */
-int cuda_calls__fork(struct decoder *d, const struct cuda_calls *parent);
+int cuda_calls__fork(struct decoder *decoder, const struct cuda_calls *parent);
 /* True if a file with CUDA functions is probed by PID, since it could not be opened
  * (elf__is_memory()). */
-bool cuda_calls__by_pid(const struct cuda_calls *c);
+bool cuda_calls__by_pid(const struct cuda_calls *calls);
 /* True if a call has taken memory since the attach. */
-bool cuda_calls__any(const struct cuda_calls *c);
-void cuda_calls__free(struct cuda_calls *c); /* NULL is fine */
+bool cuda_calls__any(const struct cuda_calls *calls);
+void cuda_calls__free(struct cuda_calls *calls); /* NULL is fine */
 /* Probes files that were mapped since the last look. Looks every 20 ms at most; now: ns since
  * start. */
-void cuda_calls__look(struct decoder *d, uint64_t now);
+void cuda_calls__look(struct decoder *decoder, uint64_t now);
 /*
  * Both read the driver's figures around a drain of the ring: how much memory the process has on
  * each device. They read when memory was taken or given back, and once a second. A figure must
@@ -47,30 +47,30 @@ void cuda_calls__look(struct decoder *d, uint64_t now);
  * as the last one, and no call that changes it came in between. whole: the ring was drained to its
  * end.
  */
-void cuda_calls__before_drain(struct decoder *d);
-void cuda_calls__after_drain(struct decoder *d, bool whole);
+void cuda_calls__before_drain(struct decoder *decoder);
+void cuda_calls__after_drain(struct decoder *decoder, bool whole);
 /* Notes that PyTorch's allocator has memory on this device. */
-void cuda_calls__in_use(struct decoder *d, unsigned device);
+void cuda_calls__in_use(struct decoder *decoder, unsigned device);
 /* Emits EVENT_USED and EVENT_LEFT for each figure of the driver that has changed. Call it after
  * the events of the drain. last: no more records come. 0 or the sink's error. */
-int cuda_calls__used(struct decoder *d, bool last);
+int cuda_calls__used(struct decoder *decoder, bool last);
 /*
  * Number of reports of PyTorch's allocator that hit no probe, as the dry-run library counts them:
  * other probes in the same places may have taken the hits. 0: none, or unknown (no dry run, or not
  * recorded from its start).
  */
-uint64_t cuda_calls__unseen(const struct decoder *d);
+uint64_t cuda_calls__unseen(const struct decoder *decoder);
 /* Call it after an out of memory: a dry run's figures are read with the next drain. */
-void cuda_calls__used_soon(struct decoder *d);
+void cuda_calls__used_soon(struct decoder *decoder);
 
 /* Takes how many bytes tensors hold on a device. If a pluggable allocator has a larger block, it
  * hands out parts of blocks: sets the facts allocator_block and allocator_tensors. */
-void cuda_calls__tensors(struct decoder *d, unsigned device, uint64_t bytes);
+void cuda_calls__tensors(struct decoder *decoder, unsigned device, uint64_t bytes);
 
 /* Each decodes one record. 0, -ENOMEM, or the sink's error. */
-int cuda_calls__record(struct decoder *d, const struct mt_rec_call *r);
-int cuda_calls__set_device(struct decoder *d, const struct mt_rec_call *r);
-int cuda_calls__asked(struct decoder *d, const struct mt_rec_asked *r);
+int cuda_calls__record(struct decoder *decoder, const struct mt_rec_call *record);
+int cuda_calls__set_device(struct decoder *decoder, const struct mt_rec_call *record);
+int cuda_calls__asked(struct decoder *decoder, const struct mt_rec_asked *record);
 
 /* Sets the counters as facts: counter.calls.<function>, counter.calls_failed.<function>, ... */
-void cuda_calls__set_facts(struct decoder *d, const uint64_t c[MT_CNT_NR]);
+void cuda_calls__set_facts(struct decoder *decoder, const uint64_t counters[MT_CNT_NR]);

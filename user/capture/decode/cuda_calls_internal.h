@@ -137,15 +137,15 @@ static inline bool on_device(uint8_t how)
 /* ---- cuda_files.c ---- */
 
 /* Looks into the files that are mapped and not known yet. */
-void cuda_files__scan(struct decoder *d);
-/* Adds the address ranges at which code of a file is mapped to v, up to RANGES_MAX. */
-void cuda_files__add_ranges(struct range v[RANGES_MAX], size_t *n, const struct maps *m,
+void cuda_files__scan(struct decoder *decoder);
+/* Adds the address ranges at which code of a file is mapped to ranges, up to RANGES_MAX. */
+void cuda_files__add_ranges(struct range ranges[RANGES_MAX], size_t *n, const struct maps *maps,
 			    const struct map *file);
 
 /* ---- cuda_figures.c ---- */
 
 /* Sets c->devices as soon as the driver tells them. */
-void cuda_figures__count_devices(struct cuda_calls *c);
+void cuda_figures__count_devices(struct cuda_calls *calls);
 /* Starts the helper process for the figures of GPUs. A start takes up to 0.1 s on a busy machine,
  * so it comes after the attach. */
-void cuda_figures__open(struct decoder *d);
+void cuda_figures__open(struct decoder *decoder);

@@ -206,9 +206,9 @@ uint64_t cuda_calls__unseen(const struct decoder *decoder)
 	return reports > hits + THREADS_BETWEEN ? reports - hits : 0;
 }
 
-void cuda_calls__used_soon(struct decoder *d)
+void cuda_calls__used_soon(struct decoder *decoder)
 {
-	struct cuda_calls *calls = d->calls;
+	struct cuda_calls *calls = decoder->calls;
 
 	if (!calls || !calls->smi || calls->next_used == UINT64_MAX)
 		return;

@@ -141,9 +141,9 @@ static bool returns_would_kill(struct decoder *decoder)
 	return true;
 }
 
-static struct call_file call_file(const struct cuda_file *f, const struct map *map)
+static struct call_file call_file(const struct cuda_file *file, const struct map *map)
 {
-	return (struct call_file){ f->elf, map->inode, map->dev_major, map->dev_minor };
+	return (struct call_file){ file->elf, map->inode, map->dev_major, map->dev_minor };
 }
 
 /* The bits of enum mt_call_flag that tell where a function is. runtime: its file is a CUDA

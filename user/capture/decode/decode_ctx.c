@@ -35,14 +35,15 @@ static int note_change(struct decoder *decoder, const struct event *event)
 		       : 0;
 }
 
-int decoder__emit(struct decoder *d, const struct event *e)
+int decoder__emit(struct decoder *decoder, const struct event *event)
 {
-	return d->cut ? note_change(d, e) : d->next->event(d->next, e);
+	return decoder->cut ? note_change(decoder, event)
+			    : decoder->next->event(decoder->next, event);
 }
 
-bool decoder__is_probed(const struct decoder *d, enum hook_id id)
+bool decoder__is_probed(const struct decoder *decoder, enum hook_id id)
 {
-	return probes__attached(d->probes, proc__pid(d->target->proc), id);
+	return probes__attached(decoder->probes, proc__pid(decoder->target->proc), id);
 }
 
 bool decoder__stayed(const struct decoder *decoder, uint64_t addr)
@@ -61,9 +62,11 @@ uint64_t decoder__steps(const struct decoder *decoder)
 	return decoder->steps - (decoder->steps && !decoder->from_start && !decoder->forked);
 }
 
-uint32_t decoder__string(struct decoder *d, const char *text)
+uint32_t decoder__string(struct decoder *decoder, const char *text)
 {
-	return *text ? symbolizer__number(d->names, dict__string(d->dict, text, strlen(text))) : 0;
+	return *text ? symbolizer__number(decoder->names,
+					  dict__string(decoder->dict, text, strlen(text)))
+		     : 0;
 }
 
 /*
@@ -166,9 +169,9 @@ uint32_t decoder__mark_stack(struct decoder *decoder, uint64_t id, uint8_t *walk
 	return (uint32_t)entry;
 }
 
-uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk)
+uint32_t decoder__stack(struct decoder *decoder, uint64_t id, uint8_t *walk)
 {
-	return decoder__mark_stack(d, id, walk, NULL);
+	return decoder__mark_stack(decoder, id, walk, NULL);
 }
 
 uint32_t decoder__named_stack(struct decoder *decoder, const char *file, const char *function)

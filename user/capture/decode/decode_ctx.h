@@ -125,68 +125,69 @@ struct decoder {
 
 /* Passes an event to d->next, or drops it if the requested steps are complete. 0, -ENOMEM or the
  * sink's error. */
-int decoder__emit(struct decoder *d, const struct event *e);
+int decoder__emit(struct decoder *decoder, const struct event *event);
 
 /* True if the hook is attached for the process. */
-bool decoder__is_probed(const struct decoder *d, enum hook_id id);
+bool decoder__is_probed(const struct decoder *decoder, enum hook_id id);
 
 /* False if decoder__stayed() cannot tell any more: the requested steps are complete, and a loss or
  * too many events came after them. */
-static inline bool decoder__knows_stayed(const struct decoder *d)
+static inline bool decoder__knows_stayed(const struct decoder *decoder)
 {
-	return !d->cut || d->changed;
+	return !decoder->cut || decoder->changed;
 }
 
 /* True if nothing was allocated or freed at addr since the requested steps were complete, or if
  * they are not complete. */
-bool decoder__stayed(const struct decoder *d, uint64_t addr);
+bool decoder__stayed(const struct decoder *decoder, uint64_t addr);
 
 /* The thread with this tid, created if new. NULL: out of memory. Valid until the next call. */
-struct thread *decoder__thread(struct decoder *d, uint32_t tid);
+struct thread *decoder__thread(struct decoder *decoder, uint32_t tid);
 /* Finds out which of up to 64 threads have ended, others with each call. Call it about once a
  * second. */
-void decoder__check_threads(struct decoder *d);
+void decoder__check_threads(struct decoder *decoder);
 /* The dictionary's stack for a stack id; 0: none. If the stack's record never came, *walk becomes
  * MT_WALK_LOST. */
-uint32_t decoder__stack(struct decoder *d, uint64_t id, uint8_t *walk);
+uint32_t decoder__stack(struct decoder *decoder, uint64_t id, uint8_t *walk);
 /* Like decoder__stack(). Also sets *optimizer_exit: whether the stack is the exit of an
  * optimizer's step. optimizer_exit may be NULL. */
-uint32_t decoder__mark_stack(struct decoder *d, uint64_t id, uint8_t *walk, bool *optimizer_exit);
+uint32_t decoder__mark_stack(struct decoder *decoder, uint64_t id, uint8_t *walk,
+			     bool *optimizer_exit);
 /* Adds the native frames that were recorded for a thread's event at this time (CLOCK_MONOTONIC,
  * ns) to its *stack and *walk: see native_stacks__join(). Warns once if they cannot be read. 0 or
  * -ENOMEM. */
-int decoder__join_native(struct decoder *d, uint32_t tid, uint64_t time, uint32_t *stack,
+int decoder__join_native(struct decoder *decoder, uint32_t tid, uint64_t time, uint32_t *stack,
 			 uint8_t *walk);
 /* True if the stack with this id was decoded and all its frames and modules have names. */
-bool decoder__knows_stack(const struct decoder *d, uint64_t id);
+bool decoder__knows_stack(const struct decoder *decoder, uint64_t id);
 /* The dictionary's number of a stack of one frame without a line, whose walk is MT_WALK_OFF. 0:
  * the dictionary is full. UINT32_MAX: out of memory. */
-uint32_t decoder__named_stack(struct decoder *d, const char *file, const char *function);
+uint32_t decoder__named_stack(struct decoder *decoder, const char *file, const char *function);
 /* Address of the outermost module object on the stack with this id; 0: none. */
-uint64_t decoder__outer_module(const struct decoder *d, uint64_t id);
+uint64_t decoder__outer_module(const struct decoder *decoder, uint64_t id);
 /* The dictionary's number of a string; 0 for "" and when the dictionary is full; UINT32_MAX: out of
  * memory. */
-uint32_t decoder__string(struct decoder *d, const char *text);
+uint32_t decoder__string(struct decoder *decoder, const char *text);
 
 /* Now on the clock of the records' times, ns: CLOCK_MONOTONIC of this process for one that records
  * itself, otherwise the kernel's. */
-static inline uint64_t decoder__clock(const struct decoder *d)
+static inline uint64_t decoder__clock(const struct decoder *decoder)
 {
-	return d->opts->inside ? clock__monotonic() : clock__kernel();
+	return decoder->opts->inside ? clock__monotonic() : clock__kernel();
 }
 
 /* ns since start; 0 before it */
-static inline uint64_t decoder__now(const struct decoder *d)
+static inline uint64_t decoder__now(const struct decoder *decoder)
 {
-	return d->start ? decoder__clock(d) - d->start : 0;
+	return decoder->start ? decoder__clock(decoder) - decoder->start : 0;
 }
 
 /* A record's time as ns since start. */
-static inline uint64_t decoder__since(const struct decoder *d, uint64_t time)
+static inline uint64_t decoder__since(const struct decoder *decoder, uint64_t time)
 {
-	return time > d->start ? time - d->start : 0;
+	return time > decoder->start ? time - decoder->start : 0;
 }
 
 /* Number of steps whose beginning and end are both in the stream: an optimizer's, or calls of the
  * model (clock.by_calls). */
-uint64_t decoder__steps(const struct decoder *d);
+uint64_t decoder__steps(const struct decoder *decoder);

@@ -275,9 +275,9 @@ static int on_malloc_free(struct decoder *decoder, const struct mt_rec_free *rec
  * True as long as the probes on allocations are not attached: probes are attached one after the
  * other. Steps of that time are not recorded, since their allocations were not seen.
  */
-static bool is_before_alloc_probes(const struct decoder *d, const struct mt_hdr *h)
+static bool is_before_alloc_probes(const struct decoder *decoder, const struct mt_hdr *header)
 {
-	return h->time < d->start && !d->has_memory;
+	return header->time < decoder->start && !decoder->has_memory;
 }
 
 /* If as many steps as the user requested are complete, sets decoder->cut, so that later events are
@@ -486,9 +486,9 @@ static int add_root(struct decoder *decoder, const struct mt_rec_stack *record, 
 
 /* True if the stack has one module and ends in the code that begins its call: _call_impl, and in
  * PyTorch 2.1 and later _wrapped_call_impl around it. */
-static bool begins_call(const struct decoder *d, const struct named_stack *ns)
+static bool begins_call(const struct decoder *decoder, const struct named_stack *ns)
 {
-	return ns->modules == 1 && ns->root_at == (d->target->module_self_in_cell ? 1 : 2);
+	return ns->modules == 1 && ns->root_at == (decoder->target->module_self_in_cell ? 1 : 2);
 }
 
 /* Names a stack and keeps its number for later records, which have only its id. */

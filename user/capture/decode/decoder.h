@@ -16,7 +16,8 @@
  */
 struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
 			     struct probes *probes, struct dict *dict, struct facts *facts);
-void decoder__free(struct decoder *d); /* also frees d->calls, autograd, modules, native, host */
+void decoder__free(
+	struct decoder *decoder); /* also frees d->calls, autograd, modules, native, host */
 
 /* Whether the len bytes at rec are a whole record of a known type. Check each record: without
  * privileges, the target itself writes into the ring. */
@@ -25,7 +26,7 @@ bool decoder__is_record(const void *rec, size_t len);
  * Decodes one record: passes its events on, or keeps what later events need. 0, -ENOMEM, -EBADMSG
  * (not a valid record), or the sink's error.
  */
-int decoder__record(struct decoder *d, const void *rec, size_t len);
+int decoder__record(struct decoder *decoder, const void *rec, size_t len);
 /* Forgets the root modules, and makes the BPF programs send all stacks again. Call it when modules
  * may have other names than before. */
-void decoder__forget_roots(struct decoder *d);
+void decoder__forget_roots(struct decoder *decoder);

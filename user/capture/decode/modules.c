@@ -205,9 +205,9 @@ static int keep_name(struct modules *modules, const struct name *n)
 
 /* False if the module is not in its model's tree so far: then its name is looked up again at its
  * next call. */
-static bool is_placed(const struct decoder *d, uint32_t module)
+static bool is_placed(const struct decoder *decoder, uint32_t module)
 {
-	const char *name = dict__str(d->dict, dict__get_module(d->dict, module).name);
+	const char *name = dict__str(decoder->dict, dict__get_module(decoder->dict, module).name);
 	size_t len = strlen(name);
 
 	return module && !(len && name[len - 1] == '?');
@@ -476,9 +476,9 @@ int modules__entered(struct decoder *decoder, const struct mt_rec_enter *record)
 /* ---- threads without records ---- */
 
 /* The mapping of the uprobes' trampoline; NULL: none. */
-static const struct map *trampoline(const struct decoder *d)
+static const struct map *trampoline(const struct decoder *decoder)
 {
-	const struct maps *maps = &d->target->maps;
+	const struct maps *maps = &decoder->target->maps;
 
 	for (size_t i = 0; i < maps->n; i++) {
 		if (!strcmp(maps->v[i].path, "[uprobes]"))

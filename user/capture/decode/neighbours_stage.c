@@ -67,9 +67,9 @@ static struct neighbours_stage *get_stage(struct decoder *decoder)
 }
 
 /* True if NVML has figures of other processes. */
-static bool can_ask(const struct decoder *d)
+static bool can_ask(const struct decoder *decoder)
 {
-	return d->calls && d->calls->smi && !nvml__is_dry_run(d->calls->smi);
+	return decoder->calls && decoder->calls->smi && !nvml__is_dry_run(decoder->calls->smi);
 }
 
 /* Adds to those that wait; the latest one has to go if there is no room. */

@@ -9,13 +9,13 @@
 struct decoder;
 struct neighbours_stage;
 
-void neighbours_stage__free(struct neighbours_stage *s); /* NULL is fine */
+void neighbours_stage__free(struct neighbours_stage *stage); /* NULL is fine */
 /* Notes that an allocation failed on a device. time: ns since start. 0 or -ENOMEM. */
-int neighbours_stage__failed(struct decoder *d, struct device device, uint64_t time);
+int neighbours_stage__failed(struct decoder *decoder, struct device device, uint64_t time);
 /* Asks NVML for the processes, takes its answer, and sets the facts of failures: whatever is due.
  * Does not wait. 0 or -ENOMEM. */
-int neighbours_stage__tick(struct decoder *d);
+int neighbours_stage__tick(struct decoder *decoder);
 /* The last tick. If the process was killed or failed, also sets the facts of its end, from NVML's
  * last answer. Waits at most LAST_WITHIN for NVML and for the names of processes, and only if a
  * failure or an end is without its fact. 0 or -ENOMEM. */
-int neighbours_stage__last(struct decoder *d);
+int neighbours_stage__last(struct decoder *decoder);

@@ -22,47 +22,47 @@ struct queue {
 };
 
 /* Copies a record to the end of the queue. 0 or -ENOMEM. */
-static inline int queue__push(struct queue *q, const void *rec, size_t len)
+static inline int queue__push(struct queue *queue, const void *rec, size_t len)
 {
 	size_t need = 8 + ((len + 7) & ~(size_t)7);
 
-	if (q->cap - q->len < need) {
-		size_t cap = q->cap ? q->cap * 2 : 1 << 16;
+	if (queue->cap - queue->len < need) {
+		size_t cap = queue->cap ? queue->cap * 2 : 1 << 16;
 		uint8_t *buf;
 
-		while (cap - q->len < need)
+		while (cap - queue->len < need)
 			cap *= 2;
-		buf = realloc(q->buf, cap);
+		buf = realloc(queue->buf, cap);
 		if (!buf)
 			return -ENOMEM;
-		q->buf = buf;
-		q->cap = cap;
+		queue->buf = buf;
+		queue->cap = cap;
 	}
-	memcpy(q->buf + q->len, &(uint64_t){ len }, 8);
-	memcpy(q->buf + q->len + 8, rec, len);
-	q->len += need;
+	memcpy(queue->buf + queue->len, &(uint64_t){ len }, 8);
+	memcpy(queue->buf + queue->len + 8, rec, len);
+	queue->len += need;
 	return 0;
 }
 
 /* Like queue__push(), for a process that is not attached yet, for which we may wait for hours.
  * Drops records about freed code objects if the queue is empty, since no record before them may
  * refer to the object, or has more than max bytes. 0 or -ENOMEM. */
-static inline int queue__push_early(struct queue *q, const void *rec, size_t len, size_t max)
+static inline int queue__push_early(struct queue *queue, const void *rec, size_t len, size_t max)
 {
 	const struct mt_rec_gone *gone = rec;
 
-	if (gone->h.type != MT_REC_CODE_GONE || (q->len && q->len <= max))
-		return queue__push(q, rec, len);
-	if (gone->epoch > q->floor)
-		q->floor = gone->epoch;
+	if (gone->h.type != MT_REC_CODE_GONE || (queue->len && queue->len <= max))
+		return queue__push(queue, rec, len);
+	if (gone->epoch > queue->floor)
+		queue->floor = gone->epoch;
 	return 0;
 }
 
 /* The record at *pos, with its length in *len; moves *pos to the next one. NULL: *pos has reached
  * `end`. */
-static inline const void *queue__at(const struct queue *q, size_t *pos, size_t end, size_t *len)
+static inline const void *queue__at(const struct queue *queue, size_t *pos, size_t end, size_t *len)
 {
-	const uint8_t *p = q->buf + *pos;
+	const uint8_t *p = queue->buf + *pos;
 	uint64_t length;
 
 	if (*pos >= end)
@@ -74,13 +74,13 @@ static inline const void *queue__at(const struct queue *q, size_t *pos, size_t e
 }
 
 /* Drops all records before pos. */
-static inline void queue__drop(struct queue *q, size_t pos)
+static inline void queue__drop(struct queue *queue, size_t pos)
 {
-	if (q->len > pos)
-		memmove(q->buf, q->buf + pos, q->len - pos);
-	q->len -= pos;
-	if (!q->len && q->cap > QUEUE_KEPT) {
-		free(q->buf);
-		*q = (struct queue){ 0 };
+	if (queue->len > pos)
+		memmove(queue->buf, queue->buf + pos, queue->len - pos);
+	queue->len -= pos;
+	if (!queue->len && queue->cap > QUEUE_KEPT) {
+		free(queue->buf);
+		*queue = (struct queue){ 0 };
 	}
 }

@@ -21,24 +21,24 @@ struct step_clock {
 };
 
 /* Counts an event. True if it ends a step. A call ends when the next one begins: that event is not
- * part of it. f: the capture's facts; its fact "optimizers" is the number of optimizers that the
- * last census found. */
-static inline bool step_clock__ended(struct step_clock *c, const struct facts *f,
-				     const struct event *e)
+ * part of it. facts: the capture's facts; its fact "optimizers" is the number of optimizers that
+ * the last census found. */
+static inline bool step_clock__ended(struct step_clock *c, const struct facts *facts,
+				     const struct event *event)
 {
 	uint64_t optimizers;
 
-	if (e->kind == EVENT_STEP && !c->by_calls) {
+	if (event->kind == EVENT_STEP && !c->by_calls) {
 		c->steps++;
 		return true;
 	}
-	if (e->kind != EVENT_CALL)
+	if (event->kind != EVENT_CALL)
 		return false;
 	if (!c->calls++)
-		c->first = e->time;
+		c->first = event->time;
 	if (!c->by_calls)
-		c->by_calls = !c->steps && e->time >= c->first + STEP_CLOCK_WAIT &&
-			      !(facts__number(f, "optimizers", &optimizers) && optimizers);
+		c->by_calls = !c->steps && event->time >= c->first + STEP_CLOCK_WAIT &&
+			      !(facts__number(facts, "optimizers", &optimizers) && optimizers);
 	if (c->by_calls)
 		c->steps = c->calls - 1;
 	return c->by_calls;

@@ -58,9 +58,9 @@ int symbolizer__inherit(struct symbolizer *symbolizer, const struct symbolizer *
 	return code_cache__inherit(symbolizer->codes, parent->codes, forked);
 }
 
-struct code_cache *symbolizer__codes(struct symbolizer *n)
+struct code_cache *symbolizer__codes(struct symbolizer *symbolizer)
 {
-	return n->codes;
+	return symbolizer->codes;
 }
 
 uint32_t symbolizer__number(struct symbolizer *symbolizer, uint32_t number)
@@ -154,9 +154,11 @@ static struct dict_loc place(const struct symbolizer *symbolizer, const struct c
 }
 
 /* The dictionary's location of a frame, 0: unknown. */
-static uint32_t location(struct symbolizer *n, const struct mt_frame *f, const struct code *c)
+static uint32_t location(struct symbolizer *symbolizer, const struct mt_frame *f,
+			 const struct code *c)
 {
-	return symbolizer__number(n, dict__loc(n->dict, place(n, c, f->at)));
+	return symbolizer__number(symbolizer,
+				  dict__loc(symbolizer->dict, place(symbolizer, c, f->at)));
 }
 
 bool symbolizer__place(const struct symbolizer *symbolizer, uint64_t code, uint64_t epoch,
@@ -225,21 +227,21 @@ int symbolizer__stack(struct symbolizer *symbolizer, const struct mt_rec_stack *
 	return 0;
 }
 
-uint32_t symbolizer__root(struct symbolizer *n, uint64_t self)
+uint32_t symbolizer__root(struct symbolizer *symbolizer, uint64_t self)
 {
-	uint32_t m = n->modules ? symbolizer__module(n, self, self, 0) : 0;
+	uint32_t m = symbolizer->modules ? symbolizer__module(symbolizer, self, self, 0) : 0;
 
 	return m == UINT32_MAX ? 0 : m;
 }
 
-int symbolizer__has_tensors(struct symbolizer *n, uint64_t root)
+int symbolizer__has_tensors(struct symbolizer *symbolizer, uint64_t root)
 {
-	return n->modules ? nnmodules__has_tensors(n->modules, root) : -EAGAIN;
+	return symbolizer->modules ? nnmodules__has_tensors(symbolizer->modules, root) : -EAGAIN;
 }
 
-bool symbolizer__is_part(struct symbolizer *n, uint64_t self)
+bool symbolizer__is_part(struct symbolizer *symbolizer, uint64_t self)
 {
-	return n->modules && nnmodules__model(n->modules, self) != self;
+	return symbolizer->modules && nnmodules__model(symbolizer->modules, self) != self;
 }
 
 int symbolizer__take_models(struct symbolizer *symbolizer, struct census_state *st)

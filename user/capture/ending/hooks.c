@@ -319,9 +319,9 @@ void ending_hooks__free(struct ending_hooks *hooks)
 	free(hooks);
 }
 
-int ending_hooks__processes_fd(const struct ending_hooks *h)
+int ending_hooks__processes_fd(const struct ending_hooks *hooks)
 {
-	return bpf_map__fd(h->skel->maps.processes);
+	return bpf_map__fd(hooks->skel->maps.processes);
 }
 
 int ending_hooks__follow(struct ending_hooks *hooks, pid_t pid)
@@ -333,18 +333,18 @@ int ending_hooks__follow(struct ending_hooks *hooks, pid_t pid)
 		       : 0;
 }
 
-const char *ending_hooks__missing(const struct ending_hooks *h)
+const char *ending_hooks__missing(const struct ending_hooks *hooks)
 {
-	return h->missing;
+	return hooks->missing;
 }
 
-int ending_hooks__wake_fd(const struct ending_hooks *h)
+int ending_hooks__wake_fd(const struct ending_hooks *hooks)
 {
-	return ring_buffer__epoll_fd(h->ring);
+	return ring_buffer__epoll_fd(hooks->ring);
 }
 
 int ending_hooks__consume(struct ending_hooks *hooks,
-			  void (*fn)(void *ctx, const struct mt_rec_ending *r), void *ctx)
+			  void (*fn)(void *ctx, const struct mt_rec_ending *record), void *ctx)
 {
 	int n;
 
@@ -373,9 +373,9 @@ bool ending_hooks__oom_report(struct ending_hooks *hooks, pid_t pid, struct oom_
 	return hooks->log && !hooks->skel->rodata->pid_ns && find_report(hooks->log, pid, ret);
 }
 
-uint64_t ending_hooks__lost(const struct ending_hooks *h)
+uint64_t ending_hooks__lost(const struct ending_hooks *hooks)
 {
-	return __atomic_load_n(&h->skel->bss->lost, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&hooks->skel->bss->lost, __ATOMIC_SEQ_CST);
 }
 
 bool ending_hooks__try(char *buf, size_t size)

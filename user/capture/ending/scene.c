@@ -367,9 +367,9 @@ static void set_signed(struct setting *setting, const char *key, int64_t value)
 }
 
 /* Sets a fact to a time (CLOCK_MONOTONIC, ns), as ns since the start. */
-static void set_time(struct setting *s, const char *key, uint64_t time)
+static void set_time(struct setting *setting, const char *key, uint64_t time)
 {
-	set(s, key, time > s->start ? time - s->start : 0);
+	set(setting, key, time > setting->start ? time - setting->start : 0);
 }
 
 static void set_name(struct setting *setting, const char *key, const char comm[MT_COMM])

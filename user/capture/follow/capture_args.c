@@ -13,7 +13,7 @@
 	{ name, OPT_##field, NULL, OPTION_RARE, help, OPTIONS_RECORD },
 #define SWITCH_CASE(field, name, help)                                                             \
 	case OPT_##field:                                                                          \
-		a->session.field = true;                                                           \
+		args->session.field = true;                                                        \
 		break;
 
 #define COST_MIN 0.01 /* bounds of --cost, in percent */
@@ -155,42 +155,42 @@ static void add_scope(struct argp_state *state, const char **scopes, const char 
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct capture_args *a = state->input;
+	struct capture_args *args = state->input;
 	uint64_t n = 0;
 
 	switch (key) {
 	case 'd':
-		if (text__parse_time(arg, &a->duration) || !a->duration)
+		if (text__parse_time(arg, &args->duration) || !args->duration)
 			argp_error(state, "--duration: '%s' is not a time; try 10s, 5m or 500ms",
 				   arg);
 		break;
 	case OPT_STEPS:
-		a->session.steps = capture_args__parse_count(state, "--steps", arg, 1);
+		args->session.steps = capture_args__parse_count(state, "--steps", arg, 1);
 		break;
 	case OPT_RING:
 		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))
 			argp_error(state,
 				   "--ring-size: '%s' is not a power of two between 64K and 1G",
 				   arg);
-		a->session.ring_bytes = n;
+		args->session.ring_bytes = n;
 		break;
 	case OPT_SCOPE:
-		add_scope(state, a->session.scopes, arg);
+		add_scope(state, args->session.scopes, arg);
 		break;
 	case OPT_CLOCK:
-		parse_clock(state, arg, &a->session.clock_offset);
+		parse_clock(state, arg, &args->session.clock_offset);
 		break;
 	case OPT_COST:
-		a->session.cost = capture_args__parse_cost(state, arg);
+		args->session.cost = capture_args__parse_cost(state, arg);
 		break;
 	case OPT_CHILDREN:
-		a->children = true;
+		args->children = true;
 		break;
 	case OPT_WAIT_FOR:
 		if (strcmp(arg, "torch") != 0)
 			argp_error(state, "--wait-for: '%s' is not known; it can wait for torch",
 				   arg);
-		a->session.wait_for_torch = true;
+		args->session.wait_for_torch = true;
 		break;
 		SESSION_SWITCHES(SWITCH_CASE)
 	default:

@@ -90,9 +90,9 @@ static int say_nobody(const struct capture_loop *loop)
 /* Logs that the capture of one process waits for PyTorch. tracees.c logs the attach. */
 static void say_only(const struct capture_loop *loop)
 {
-	const struct session *s = tracees__only(loop->tracees);
+	const struct session *session = tracees__only(loop->tracees);
 
-	if (!s || session__attached(s) || loop->command)
+	if (!session || session__attached(session) || loop->command)
 		return;
 	if (loop->args.children)
 		log_info("PID %d has no PyTorch so far: waiting for it, and for those that it "

@@ -190,9 +190,10 @@ bool pick_process__is_python(const struct pick_process *process)
 
 /* ---- choice ---- */
 
-bool pick_args__many(const struct pick_args *a)
+bool pick_args__many(const struct pick_args *args)
 {
-	return a->n_pids > 1 || a->n_names || a->n_containers || a->n_pods || a->all || a->follow;
+	return args->n_pids > 1 || args->n_names || args->n_containers || args->n_pods ||
+	       args->all || args->follow;
 }
 
 const char *pick__bad_pattern(const char *pattern)
@@ -212,9 +213,9 @@ const char *pick__bad_pattern(const char *pattern)
 /* The parent of a process; 0: not known. */
 static pid_t read_parent(pid_t pid)
 {
-	struct pick_process p = { 0 };
+	struct pick_process process = { 0 };
 
-	return read_stat(pid, &p) ? 0 : p.parent;
+	return read_stat(pid, &process) ? 0 : process.parent;
 }
 
 struct pick *pick__new(const struct pick_args *args)
@@ -354,9 +355,9 @@ static bool has_pid(const struct pick *pick, pid_t pid)
 	return false;
 }
 
-bool pick__is_given(const struct pick *p, const struct pick_process *q)
+bool pick__is_given(const struct pick *pick, const struct pick_process *process)
 {
-	return has_pid(p, q->pid) || takes_place(p, q);
+	return has_pid(pick, process->pid) || takes_place(pick, process);
 }
 
 enum pick_is pick__is(struct pick *pick, const struct pick_process *process)
@@ -439,14 +440,14 @@ void pick__ended(struct pick *pick, pid_t pid, uint64_t when)
 	}
 }
 
-bool pick__open_ended(const struct pick *p)
+bool pick__open_ended(const struct pick *pick)
 {
-	return p->args.all || p->args.follow;
+	return pick->args.all || pick->args.follow;
 }
 
-bool pick__needs_torch(const struct pick *p)
+bool pick__needs_torch(const struct pick *pick)
 {
-	return !p->args.n_names && !p->args.n_pids;
+	return !pick->args.n_names && !pick->args.n_pids;
 }
 
 bool pick__only_pids(const struct pick *pick)

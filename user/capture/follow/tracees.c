@@ -129,9 +129,9 @@ struct tracees {
 	struct probes *kept;	  /* programs of the last traced process, for later ones */
 };
 
-static inline struct proc_group *get_group(const struct tracees *r)
+static inline struct proc_group *get_group(const struct tracees *tracees)
 {
-	return r->opts.session.group;
+	return tracees->opts.session.group;
 }
 
 /* ---- the table of processes ---- */
@@ -772,9 +772,9 @@ static void list_numbers(const struct tracees *tracees, struct table *table)
 }
 
 /* Says once for each owner that some of its processes are not followed. */
-static void say_refused(const struct table *t, pid_t pid, struct owner *owner)
+static void say_refused(const struct table *table, pid_t pid, struct owner *owner)
 {
-	const struct owner *most = shares__largest(t->places, t->n);
+	const struct owner *most = shares__largest(table->places, table->n);
 
 	if (owner->said || !most)
 		return;
@@ -1249,9 +1249,9 @@ no_place:
 /* Reads a process; of one that has ended meanwhile only its PID is known. */
 static struct pick_process read_process(pid_t pid)
 {
-	struct pick_process q;
+	struct pick_process process;
 
-	return pick_process__read(pid, &q) ? (struct pick_process){ .pid = pid } : q;
+	return pick_process__read(pid, &process) ? (struct pick_process){ .pid = pid } : process;
 }
 
 /* Adds the existing child processes and their children, until a search finds no new one. The kernel
@@ -1494,9 +1494,9 @@ static struct session *find_session(const struct tracees *tracees, uint32_t numb
 }
 
 /* The probes of a group; NULL: none are loaded. */
-static struct probes *find_set(const struct tracees *r, uint32_t group)
+static struct probes *find_set(const struct tracees *tracees, uint32_t group)
 {
-	const struct probes_sets *sets = r->opts.session.sets;
+	const struct probes_sets *sets = tracees->opts.session.sets;
 	size_t i;
 
 	for (i = 0; i < sets->n; i++) {
@@ -1509,10 +1509,10 @@ static struct probes *find_set(const struct tracees *r, uint32_t group)
 /* Returns the session with number, or that of the nearest traced ancestor. */
 static struct session *nearest_session(const struct tracees *tracees, uint32_t number)
 {
-	struct session *s = find_session(tracees, number);
+	struct session *session = find_session(tracees, number);
 
-	return s || number >= MT_MEMBERS || !tracees->numbered[number]
-		       ? s
+	return session || number >= MT_MEMBERS || !tracees->numbered[number]
+		       ? session
 		       : tracees->numbered[number]->forked_by;
 }
 
@@ -1675,9 +1675,9 @@ static void say_missed(struct tracees *tracees)
 }
 
 /* True if the process has ended. Does not wait: without a group, each pump calls it. */
-static bool has_ended(const struct session *s)
+static bool has_ended(const struct session *session)
 {
-	struct pollfd fd = { .fd = proc__pidfd(session__proc(s)), .events = POLLIN };
+	struct pollfd fd = { .fd = proc__pidfd(session__proc(session)), .events = POLLIN };
 
 	return poll(&fd, 1, 0) > 0;
 }
@@ -1746,9 +1746,9 @@ void tracees__free(struct tracees *tracees)
 	free(tracees);
 }
 
-int tracees__begin_output(struct tracees *r)
+int tracees__begin_output(struct tracees *tracees)
 {
-	return r->only ? begin_output(r->only) : EXIT_OK;
+	return tracees->only ? begin_output(tracees->only) : EXIT_OK;
 }
 
 void tracees__pump(struct tracees *tracees)
@@ -1813,22 +1813,22 @@ int tracees__poll_ms(const struct tracees *tracees)
 bool tracees__quiet(const struct tracees *tracees)
 {
 	for (size_t i = 0; i < tracees->top; i++) {
-		const struct tracee *p = tracees->at[i];
+		const struct tracee *tracee = tracees->at[i];
 
-		if (p && (p->state != TRACED || !session__quiet(p->session)))
+		if (tracee && (tracee->state != TRACED || !session__quiet(tracee->session)))
 			return false;
 	}
 	return true;
 }
 
-int tracees__wake_fd(const struct tracees *r)
+int tracees__wake_fd(const struct tracees *tracees)
 {
-	return r->wake;
+	return tracees->wake;
 }
 
-struct session *tracees__only(const struct tracees *r)
+struct session *tracees__only(const struct tracees *tracees)
 {
-	return r->only ? r->only->session : NULL;
+	return tracees->only ? tracees->only->session : NULL;
 }
 
 /* See tracees__hopeful(). */
@@ -1852,14 +1852,14 @@ size_t tracees__hopeful(const struct tracees *tracees)
 	return n;
 }
 
-size_t tracees__traced(const struct tracees *r)
+size_t tracees__traced(const struct tracees *tracees)
 {
-	return r->traced;
+	return tracees->traced;
 }
 
-size_t tracees__ever(const struct tracees *r)
+size_t tracees__ever(const struct tracees *tracees)
 {
-	return r->ever;
+	return tracees->ever;
 }
 
 /* True if the capture has the process. */
@@ -1899,9 +1899,9 @@ size_t tracees__left_out(const struct tracees *tracees, pid_t *parent, pid_t *fi
 	return most;
 }
 
-uint64_t tracees__now(const struct tracees *r)
+uint64_t tracees__now(const struct tracees *tracees)
 {
-	return r->begin ? clock__kernel() - r->begin : 0;
+	return tracees->begin ? clock__kernel() - tracees->begin : 0;
 }
 
 int tracees__finish(struct tracees *tracees, const char *reason)

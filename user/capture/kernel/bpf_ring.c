@@ -153,12 +153,12 @@ int bpf_ring__consume(struct bpf_ring *ring, int (*fn)(void *ctx, const void *re
 	return err ?: n_records;
 }
 
-uint64_t bpf_ring__written(const struct bpf_ring *r)
+uint64_t bpf_ring__written(const struct bpf_ring *ring)
 {
-	return __atomic_load_n(r->producer, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(ring->producer, __ATOMIC_ACQUIRE);
 }
 
-uint64_t bpf_ring__taken(const struct bpf_ring *r)
+uint64_t bpf_ring__taken(const struct bpf_ring *ring)
 {
-	return r->at;
+	return ring->at;
 }

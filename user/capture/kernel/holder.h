@@ -18,9 +18,9 @@ struct holder;
  */
 struct holder *holder__new(int fd, bool own_table);
 /* Begins to close the descriptor, in another thread. holder__close() must follow. */
-void holder__begin_close(struct holder *h);
-/* Closes the descriptor, waits for the kernel, and frees h. NULL is fine. */
-void holder__close(struct holder *h);
+void holder__begin_close(struct holder *holder);
+/* Closes the descriptor, waits for the kernel, and frees holder. NULL is fine. */
+void holder__close(struct holder *holder);
 /* Like holder__close(), without waiting for the kernel. Do not call it after
  * holder__begin_close(). */
-void holder__drop(struct holder *h);
+void holder__drop(struct holder *holder);

@@ -204,9 +204,9 @@ static int load(struct programs *programs, const char *const *names, size_t n, s
 	return err;
 }
 
-int programs__load(struct programs *p, const char *const *names, size_t n)
+int programs__load(struct programs *programs, const char *const *names, size_t n)
 {
-	return load(p, names, n, thread_count());
+	return load(programs, names, n, thread_count());
 }
 
 /* Thread: loads all programs, one after the other. */

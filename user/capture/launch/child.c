@@ -141,14 +141,14 @@ fail:
 	return NULL;
 }
 
-pid_t child__pid(const struct child *c)
+pid_t child__pid(const struct child *child)
 {
-	return c->pid;
+	return child->pid;
 }
 
-int child__pidfd(const struct child *c)
+int child__pidfd(const struct child *child)
 {
-	return c->pidfd;
+	return child->pidfd;
 }
 
 int child__release(struct child *child)
@@ -171,9 +171,9 @@ int child__release(struct child *child)
 	return err;
 }
 
-bool child__released(const struct child *c)
+bool child__released(const struct child *child)
 {
-	return c->released;
+	return child->released;
 }
 
 void child__signal(struct child *child, int number)

@@ -33,15 +33,15 @@ struct child_opts {
 
 /* Forks. NULL with errno on failure. opts' data must stay valid until child__release(). */
 struct child *child__new(const struct child_opts *opts);
-pid_t child__pid(const struct child *c);
-/* Descriptor owned by c; readable when the child has ended. */
-int child__pidfd(const struct child *c);
+pid_t child__pid(const struct child *child);
+/* Descriptor owned by child; readable when the child has ended. */
+int child__pidfd(const struct child *child);
 /* Starts the program. Returns 0, or a negative errno if that failed and the child has ended. */
-int child__release(struct child *c);
-bool child__released(const struct child *c);
+int child__release(struct child *child);
+bool child__released(const struct child *child);
 /* Sends a signal. Does nothing after the child was reaped. */
-void child__signal(struct child *c, int number);
+void child__signal(struct child *child, int number);
 /* Waits for the child's end. Returns its wait status. */
-int child__wait(struct child *c);
+int child__wait(struct child *child);
 /* A child that was not released exits without executing the program. NULL is fine. */
-void child__free(struct child *c);
+void child__free(struct child *child);

@@ -291,9 +291,9 @@ struct dryrun *dryrun__new(const struct dryrun_args *args, const struct user *us
 	return NULL;
 }
 
-const char *const *dryrun__env(const struct dryrun *d)
+const char *const *dryrun__env(const struct dryrun *dryrun)
 {
-	return (const char *const *)d->env;
+	return (const char *const *)dryrun->env;
 }
 
 bool dryrun__mapped(const struct dryrun *dryrun, pid_t pid)
@@ -317,9 +317,9 @@ bool dryrun__mapped(const struct dryrun *dryrun, pid_t pid)
 	return ret;
 }
 
-pid_t dryrun__keeper(const struct dryrun *d)
+pid_t dryrun__keeper(const struct dryrun *dryrun)
 {
-	return d->keeper.pid;
+	return dryrun->keeper.pid;
 }
 
 void dryrun__free(struct dryrun *dryrun)

@@ -149,14 +149,14 @@ fail:
 	return NULL;
 }
 
-const char *const *inside__env(const struct inside *i)
+const char *const *inside__env(const struct inside *inside)
 {
-	return i->env;
+	return inside->env;
 }
 
-struct inside_memory *inside__memory(const struct inside *i)
+struct inside_memory *inside__memory(const struct inside *inside)
 {
-	return i->memory;
+	return inside->memory;
 }
 
 void inside__free(struct inside *inside)

@@ -61,9 +61,9 @@ static int take_record(void *ctx, const void *data, size_t len)
 				: probes->fn(probes->ctx, data, len);
 }
 
-void probes__feed(struct probes *p, uint32_t number, probes_fn fn, void *ctx)
+void probes__feed(struct probes *probes, uint32_t number, probes_fn fn, void *ctx)
 {
-	demux__set(&p->feeds, number, fn, ctx);
+	demux__set(&probes->feeds, number, fn, ctx);
 }
 
 void probes__on_unknown(struct probes *probes, void (*fn)(void *ctx), void *ctx)
@@ -102,14 +102,14 @@ struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_
 	return NULL;
 }
 
-uint32_t probes__group(const struct probes *p)
+uint32_t probes__group(const struct probes *probes)
 {
-	return p->group_id;
+	return probes->group_id;
 }
 
-bool probes__everywhere(const struct probes *p)
+bool probes__everywhere(const struct probes *probes)
 {
-	return p->group_id || p->filter;
+	return probes->group_id || probes->filter;
 }
 
 void probes__from_environment(struct probes_opts *opts)
@@ -131,14 +131,14 @@ void probes__from_environment(struct probes_opts *opts)
 	}
 }
 
-void probes__stop(struct probes *p)
+void probes__stop(struct probes *probes)
 {
-	__atomic_store_n(p->vars.stopped, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(probes->vars.stopped, 1, __ATOMIC_SEQ_CST);
 }
 
-void probes__set_process(struct probes *p, int pidfd)
+void probes__set_process(struct probes *probes, int pidfd)
 {
-	p->pidfd = pidfd;
+	probes->pidfd = pidfd;
 }
 
 void probes__begin_detach(struct probes *probes)
@@ -147,14 +147,15 @@ void probes__begin_detach(struct probes *probes)
 		probes->in->begin_detach(probes);
 }
 
-void probes__detach(struct probes *p)
+void probes__detach(struct probes *probes)
 {
-	p->in->detach(p, 0);
+	probes->in->detach(probes, 0);
 }
 
-bool probes__calls_each(const struct probes *p, const struct call_file *file)
+bool probes__calls_each(const struct probes *probes, const struct call_file *file)
 {
-	return p->calls_each || (file && probes__everywhere(p) && elf__is_memory(file->elf));
+	return probes->calls_each ||
+	       (file && probes__everywhere(probes) && elf__is_memory(file->elf));
 }
 
 void probes__leave(struct probes *probes, pid_t pid)
@@ -172,34 +173,34 @@ void probes__free(struct probes *probes)
 	probes->in->free(probes);
 }
 
-bool probes__have_multi(const struct probes *p)
+bool probes__have_multi(const struct probes *probes)
 {
-	return p->multi;
+	return probes->multi;
 }
 
-size_t probes__renew(struct probes *p)
+size_t probes__renew(struct probes *probes)
 {
-	return p->in->renew ? p->in->renew(p) : 0;
+	return probes->in->renew ? probes->in->renew(probes) : 0;
 }
 
-bool probes__empty(const struct probes *p)
+bool probes__empty(const struct probes *probes)
 {
-	return p->empty;
+	return probes->empty;
 }
 
-uint64_t probes__records(const struct probes *p, uint32_t number, unsigned int type)
+uint64_t probes__records(const struct probes *probes, uint32_t number, unsigned int type)
 {
-	return p->records[number % MT_MEMBERS][type % RECORD_TYPES];
+	return probes->records[number % MT_MEMBERS][type % RECORD_TYPES];
 }
 
-bool probes__sleepable(const struct probes *p)
+bool probes__sleepable(const struct probes *probes)
 {
-	return p->sleepable;
+	return probes->sleepable;
 }
 
-bool probes__old(const struct probes *p)
+bool probes__old(const struct probes *probes)
 {
-	return p->old;
+	return probes->old;
 }
 
 int probes__attach(struct probes *probes, pid_t pid, const struct hook *hook)
@@ -214,14 +215,14 @@ int probes__attach(struct probes *probes, pid_t pid, const struct hook *hook)
 	return probes->in->attach(probes, pid, hook);
 }
 
-int probes__attach_host(struct probes *p, const char **way)
+int probes__attach_host(struct probes *probes, const char **way)
 {
-	return p->in->attach_host ? p->in->attach_host(p, way) : -EOPNOTSUPP;
+	return probes->in->attach_host ? probes->in->attach_host(probes, way) : -EOPNOTSUPP;
 }
 
-bool probes__attached(const struct probes *p, pid_t pid, enum hook_id id)
+bool probes__attached(const struct probes *probes, pid_t pid, enum hook_id id)
 {
-	return p->in->attached(p, pid, id);
+	return probes->in->attached(probes, pid, id);
 }
 
 /* True if a process with this hook can share the programs: they are attached at the same place, or
@@ -284,10 +285,10 @@ int probes__go_sleepable(struct probes *probes, pid_t pid, const struct hook *ho
 {
 	/* The new links are made with this process's files, also those that serve all processes. */
 	for (int i = 0; i < HOOK_NR && probes__everywhere(probes); i++) {
-		const struct hook *h = &hooks[i];
+		const struct hook *hook = &hooks[i];
 
-		if (h->found && probes->in->attached(probes, 0, h->id) &&
-		    !(h->fixed && fits_hook(probes, h)))
+		if (hook->found && probes->in->attached(probes, 0, hook->id) &&
+		    !(hook->fixed && fits_hook(probes, hook)))
 			return -EOPNOTSUPP;
 	}
 	return probes->in->go_sleepable(probes, pid, hooks);
@@ -303,9 +304,9 @@ static uint32_t off_bit(enum hook_id id)
 	return bits[id];
 }
 
-bool probes__is_off(const struct probes *p, enum hook_id id)
+bool probes__is_off(const struct probes *probes, enum hook_id id)
 {
-	return probes__detail(p).off & off_bit(id);
+	return probes__detail(probes).off & off_bit(id);
 }
 
 struct cost_detail probes__detail(const struct probes *probes)
@@ -315,9 +316,9 @@ struct cost_detail probes__detail(const struct probes *probes)
 				   : (struct cost_detail){ 0 };
 }
 
-const struct mt_timed *probes__timed(const struct probes *p)
+const struct mt_timed *probes__timed(const struct probes *probes)
 {
-	return p->vars.timed;
+	return probes->vars.timed;
 }
 
 /* Makes the programs leave out what `off` says (bits of enum mt_off). Removes the hooks that only
@@ -379,14 +380,14 @@ void probes__set_asked(struct probes *probes, const struct mt_usdt_args *args, s
 	memcpy(probes->vars.asked_args, args, n * sizeof(*args));
 }
 
-bool probes__has_sessions(const struct probes *p)
+bool probes__has_sessions(const struct probes *probes)
 {
-	return p->sessions;
+	return probes->sessions;
 }
 
-void probes__sample_malloc(struct probes *p, uint64_t every)
+void probes__sample_malloc(struct probes *probes, uint64_t every)
 {
-	__atomic_store_n(p->vars.malloc_every, every, __ATOMIC_SEQ_CST);
+	__atomic_store_n(probes->vars.malloc_every, every, __ATOMIC_SEQ_CST);
 }
 
 void probes__add_malloc_code(struct probes *probes, uint64_t begin, uint64_t end)
@@ -400,9 +401,9 @@ void probes__add_malloc_code(struct probes *probes, uint64_t begin, uint64_t end
 	}
 }
 
-void probes__detach_malloc(struct probes *p)
+void probes__detach_malloc(struct probes *probes)
 {
-	p->in->detach_malloc(p);
+	probes->in->detach_malloc(probes);
 }
 
 void probes__copy_stacks(struct probes *probes, uint32_t most)
@@ -443,14 +444,14 @@ void probes__set_node_layout(struct probes *probes, uint32_t number,
 	__atomic_store_n(&l->extra, layout->extra, __ATOMIC_SEQ_CST);
 }
 
-uint64_t probes__both_until(const struct probes *p)
+uint64_t probes__both_until(const struct probes *probes)
 {
-	return p->both_until;
+	return probes->both_until;
 }
 
-int probes__wake_fd(const struct probes *p)
+int probes__wake_fd(const struct probes *probes)
 {
-	return p->wake;
+	return probes->wake;
 }
 
 int probes__consume(struct probes *probes, probes_fn fn, void *ctx)
@@ -467,19 +468,19 @@ int probes__consume(struct probes *probes, probes_fn fn, void *ctx)
 	return ret;
 }
 
-uint64_t probes__written(const struct probes *p)
+uint64_t probes__written(const struct probes *probes)
 {
-	return bpf_ring__written(p->ring);
+	return bpf_ring__written(probes->ring);
 }
 
-uint64_t probes__taken(const struct probes *p)
+uint64_t probes__taken(const struct probes *probes)
 {
-	return bpf_ring__taken(p->ring);
+	return bpf_ring__taken(probes->ring);
 }
 
-int probes__counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
+int probes__counters(const struct probes *probes, uint32_t number, uint64_t counters[MT_CNT_NR])
 {
-	return p->in->counters(p, number, c);
+	return probes->in->counters(probes, number, counters);
 }
 
 struct probes_skipped probes__skipped(const struct probes *probes)
@@ -491,14 +492,14 @@ struct probes_skipped probes__skipped(const struct probes *probes)
 	return ret;
 }
 
-uint64_t probes__ends(const struct probes *p)
+uint64_t probes__ends(const struct probes *probes)
 {
-	return p->ends;
+	return probes->ends;
 }
 
-uint64_t probes__notices(const struct probes *p)
+uint64_t probes__notices(const struct probes *probes)
 {
-	return __atomic_load_n(p->vars.notices, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(probes->vars.notices, __ATOMIC_SEQ_CST);
 }
 
 size_t probes__take_absent(struct probes *probes, uint32_t number, uint64_t addrs[MT_ABSENT])
@@ -576,19 +577,19 @@ void probes__forget_seen(struct probes *probes)
 	probes->forgotten++;
 }
 
-uint64_t probes__times_forgotten(const struct probes *p)
+uint64_t probes__times_forgotten(const struct probes *probes)
 {
-	return p->forgotten;
+	return probes->forgotten;
 }
 
-uint64_t probes__bumps(const struct probes *p)
+uint64_t probes__bumps(const struct probes *probes)
 {
-	return p->bumps;
+	return probes->bumps;
 }
 
-uint64_t probes__epoch(const struct probes *p)
+uint64_t probes__epoch(const struct probes *probes)
 {
-	return __atomic_load_n(p->vars.code_epoch, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(probes->vars.code_epoch, __ATOMIC_SEQ_CST);
 }
 
 void probes__set_module_codes(struct probes *probes, uint32_t process_number, const uint64_t *codes,
@@ -611,15 +612,15 @@ static uint64_t own_key(uint32_t process_number, uint64_t addr)
 	return addr | (uint64_t)process_number << 48;
 }
 
-int probes__add_root(struct probes *p, uint32_t process_number, uint64_t self)
+int probes__add_root(struct probes *probes, uint32_t process_number, uint64_t self)
 {
-	return p->in->add_root(p, own_key(process_number, self));
+	return probes->in->add_root(probes, own_key(process_number, self));
 }
 
 /* Forgets the root modules of a process, whose calls the programs report. */
-void probes__clear_roots(struct probes *p, uint32_t process_number)
+void probes__clear_roots(struct probes *probes, uint32_t process_number)
 {
-	p->in->clear_roots(p, process_number);
+	probes->in->clear_roots(probes, process_number);
 }
 
 /* Sets a class in the programs' map, and in the array known_types, a cache of the map that programs

@@ -68,10 +68,10 @@ static int open_as_user(const struct inside_memory *memory)
 	return fd;
 }
 
-/* True if m maps size bytes at addr as code that only debuggers can write to. */
-static bool is_code(const struct map *m, uint64_t addr, size_t size)
+/* True if map maps size bytes at addr as code that only debuggers can write to. */
+static bool is_code(const struct map *map, uint64_t addr, size_t size)
 {
-	return m && m->x && !m->w && size <= m->end - addr;
+	return map && map->x && !map->w && size <= map->end - addr;
 }
 
 /* True if this is the address of _dl_debug_state(), which the dynamic linker calls for
@@ -219,9 +219,10 @@ static struct mt_inside_site *find_site(const struct inside_memory *memory, uint
 }
 
 /* The child's copy of a site. */
-static struct mt_inside_site *copy_of(const struct inside_memory *m, const struct mt_inside_site *s)
+static struct mt_inside_site *copy_of(const struct inside_memory *memory,
+				      const struct mt_inside_site *site)
 {
-	return &m->at->site[s - m->site];
+	return &memory->at->site[site - memory->site];
 }
 
 /* Sets entry i of a site, in our table and in the child's copy. Writes the cookie first: the
@@ -590,9 +591,9 @@ void inside_memory__meet(struct inside_memory *memory)
 	inside_memory__let_go(memory);
 }
 
-bool inside_memory__arrived(const struct inside_memory *m)
+bool inside_memory__arrived(const struct inside_memory *memory)
 {
-	return __atomic_load_n(&m->at->waits, __ATOMIC_SEQ_CST) == MT_INSIDE_ARRIVED;
+	return __atomic_load_n(&memory->at->waits, __ATOMIC_SEQ_CST) == MT_INSIDE_ARRIVED;
 }
 
 void inside_memory__let_go(struct inside_memory *memory)
@@ -618,10 +619,10 @@ struct inside_probes {
 	uint32_t semaphores_of; /* m->mem_image of the program that has these semaphores */
 };
 
-/* The struct that p begins. */
-static struct inside_probes *inside(const struct probes *p)
+/* The struct that probes begins. */
+static struct inside_probes *inside(const struct probes *probes)
 {
-	return (struct inside_probes *)p;
+	return (struct inside_probes *)probes;
 }
 
 /* ---- loading ---- */
@@ -645,9 +646,9 @@ static int open_process(struct inside_memory *memory, pid_t pid, struct maps *ma
 }
 
 /* True if size bytes at offset `at` are within the variables. */
-static bool is_inside(const struct mt_inside_variables *v, uint32_t at, size_t size)
+static bool is_inside(const struct mt_inside_variables *variables, uint32_t at, size_t size)
 {
-	return at <= v->size && size <= v->size - at;
+	return at <= variables->size && size <= variables->size - at;
 }
 
 /* True if the library gives the place of each variable. No variable is in the first page
@@ -862,9 +863,10 @@ static int attach(struct probes *probes, pid_t pid, const struct hook *hook)
 	return err;
 }
 
-static bool attached(const struct probes *p, __attribute__((unused)) pid_t pid, enum hook_id id)
+static bool attached(const struct probes *probes, __attribute__((unused)) pid_t pid,
+		     enum hook_id id)
 {
-	return inside(p)->at[id];
+	return inside(probes)->at[id];
 }
 
 /* Raises a USDT's semaphore, at this offset of its file, where the file is mapped as writable
@@ -921,15 +923,15 @@ static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 	return err;
 }
 
-static size_t renew(struct probes *p)
+static size_t renew(struct probes *probes)
 {
-	return renew_sites(inside(p)->memory);
+	return renew_sites(inside(probes)->memory);
 }
 
 /* Removes all breakpoints, and lowers the semaphores that were raised. */
-static void detach(struct probes *p, __attribute__((unused)) pid_t pid)
+static void detach(struct probes *probes, __attribute__((unused)) pid_t pid)
 {
-	struct inside_probes *ip = inside(p);
+	struct inside_probes *ip = inside(probes);
 
 	clear_sites(ip->memory);
 	while (ip->n_semaphores && ip->semaphores_of == ip->memory->mem_image)
@@ -959,9 +961,9 @@ static void forget_wake(struct probes *probes)
 }
 
 /* Wakes the child's threads that wait at a full ring. */
-static void consumed(struct probes *p)
+static void consumed(struct probes *probes)
 {
-	struct mt_inside *at = inside(p)->memory->at;
+	struct mt_inside *at = inside(probes)->memory->at;
 
 	__atomic_add_fetch(&at->taken, 1, __ATOMIC_SEQ_CST);
 	if (__atomic_load_n(&at->waiting, __ATOMIC_SEQ_CST))
@@ -1026,24 +1028,24 @@ static int set_key(struct mt_inside_table *table, uint64_t key, uint8_t value, s
 
 #define ROOTS_MAX 4096 /* as in the BPF programs */
 
-static int add_root(struct probes *p, uint64_t key)
+static int add_root(struct probes *probes, uint64_t key)
 {
-	return set_key(&inside(p)->memory->at->roots, key, 1, ROOTS_MAX);
+	return set_key(&inside(probes)->memory->at->roots, key, 1, ROOTS_MAX);
 }
 
 /* Removes all roots. */
-static void clear_roots(struct probes *p, uint32_t number)
+static void clear_roots(struct probes *probes, uint32_t number)
 {
-	struct mt_inside_table *table = &inside(p)->memory->at->roots;
+	struct mt_inside_table *table = &inside(probes)->memory->at->roots;
 	size_t i;
 
 	for (i = 0; i < MT_INSIDE_KEYS && !number; i++)
 		__atomic_store_n(&table->entry[i], 0, __ATOMIC_RELAXED);
 }
 
-static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)
+static int set_module_type(struct probes *probes, uint64_t key, enum mt_module_type is)
 {
-	return set_key(&inside(p)->memory->at->types, key, is, MT_MODULE_TYPES);
+	return set_key(&inside(probes)->memory->at->types, key, is, MT_MODULE_TYPES);
 }
 
 static const struct probes_place in_process = {

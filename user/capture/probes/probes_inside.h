@@ -41,17 +41,17 @@ struct inside_memory {
 /* ring_bytes: a power of two, or 0 for the default. user: the user that the command runs as; NULL:
  * ours; borrowed for the call. Starts a thread that blocks all signals. NULL with errno. */
 struct inside_memory *inside_memory__new(size_t ring_bytes, const struct user *user);
-void inside_memory__free(struct inside_memory *m); /* NULL is fine */
+void inside_memory__free(struct inside_memory *memory); /* NULL is fine */
 
 /* Sets the process to be recorded, before it runs its program. */
-void inside_memory__bind(struct inside_memory *m, pid_t pid);
+void inside_memory__bind(struct inside_memory *memory, pid_t pid);
 /* Call it often. If the process has begun a new program and its library waits, lets the program
  * run on. It waits again when PyTorch is mapped, if a breakpoint in the dynamic linker is
  * possible. */
-void inside_memory__meet(struct inside_memory *m);
+void inside_memory__meet(struct inside_memory *memory);
 /* True if the process waits, with PyTorch mapped and none of PyTorch's code run. */
-bool inside_memory__arrived(const struct inside_memory *m);
+bool inside_memory__arrived(const struct inside_memory *memory);
 /* Lets a process that waits run on. */
-void inside_memory__let_go(struct inside_memory *m);
+void inside_memory__let_go(struct inside_memory *memory);
 /* Tells the process that nobody reads its records any more, and lets it run on. */
-void inside_memory__close(struct inside_memory *m);
+void inside_memory__close(struct inside_memory *memory);

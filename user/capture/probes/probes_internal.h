@@ -88,9 +88,9 @@ struct place {
 	uint64_t offset;
 };
 
-static inline struct place place__of(const struct hook *h)
+static inline struct place place__of(const struct hook *hook)
 {
-	return (struct place){ { h->inode, h->dev_major, h->dev_minor }, h->offset };
+	return (struct place){ { hook->inode, hook->dev_major, hook->dev_minor }, hook->offset };
 }
 
 static inline bool file_id__same(const struct file_id *a, const struct file_id *b)
@@ -169,11 +169,11 @@ struct probes {
  * one address, all probes must have the same: on Linux 6.11 to 6.13 a return probe fires for every
  * process that has any probe there. They have, since the result depends on the file only.
  */
-static inline pid_t probes__calls_pid(const struct probes *p, pid_t pid,
+static inline pid_t probes__calls_pid(const struct probes *probes, pid_t pid,
 				      const struct call_file *file)
 {
-	return probes__everywhere(p) && !probes__calls_each(p, file) ? 0 : pid;
+	return probes__everywhere(probes) && !probes__calls_each(probes, file) ? 0 : pid;
 }
 
-/* Loads the programs into the process, and sets the rest of *p. NULL with errno and *why. */
+/* Loads the programs into the process, and sets the rest of *probes. NULL with errno and *why. */
 struct probes *probes_inside__load(const struct probes_opts *opts, const char **why);

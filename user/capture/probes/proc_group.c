@@ -30,9 +30,9 @@ static size_t members_size(void)
 
 static int on_record(void *ctx, void *data, size_t len)
 {
-	struct proc_group *k = ctx;
+	struct proc_group *group = ctx;
 
-	return len < sizeof(struct mt_rec_group) ? -EBADMSG : k->fn(k->ctx, data);
+	return len < sizeof(struct mt_rec_group) ? -EBADMSG : group->fn(group->ctx, data);
 }
 
 /* Maps the numbers' states and opens the ring. 0 or -errno. */
@@ -103,14 +103,14 @@ void proc_group__free(struct proc_group *group)
 	free(group);
 }
 
-int proc_group__processes_fd(const struct proc_group *k)
+int proc_group__processes_fd(const struct proc_group *group)
 {
-	return bpf_map__fd(k->skel->maps.processes);
+	return bpf_map__fd(group->skel->maps.processes);
 }
 
-int proc_group__members_fd(const struct proc_group *k)
+int proc_group__members_fd(const struct proc_group *group)
 {
-	return bpf_map__fd(k->skel->maps.members);
+	return bpf_map__fd(group->skel->maps.members);
 }
 
 uint32_t proc_group__new_group(struct proc_group *group)
@@ -120,9 +120,9 @@ uint32_t proc_group__new_group(struct proc_group *group)
 	return group->groups;
 }
 
-struct mt_member *proc_group__member(struct proc_group *k, uint32_t number)
+struct mt_member *proc_group__member(struct proc_group *group, uint32_t number)
 {
-	return &k->members[number & (MT_MEMBERS - 1)];
+	return &group->members[number & (MT_MEMBERS - 1)];
 }
 
 /* Takes an unused number; 0: none. */
@@ -149,9 +149,9 @@ static void clear_member(struct mt_member *m)
 	memset(&m->node, 0, sizeof(m->node));
 }
 
-void proc_group__free_number(struct proc_group *k, uint32_t number)
+void proc_group__free_number(struct proc_group *group, uint32_t number)
 {
-	struct mt_member *m = proc_group__member(k, number);
+	struct mt_member *m = proc_group__member(group, number);
 
 	clear_member(m);
 	__atomic_fetch_sub(&m->busy, 1, __ATOMIC_SEQ_CST);
@@ -199,9 +199,9 @@ int proc_group__number(struct proc_group *group, pid_t pid)
 	return -ESRCH;
 }
 
-void proc_group__give_back(struct proc_group *k, pid_t pid, uint32_t number)
+void proc_group__give_back(struct proc_group *group, pid_t pid, uint32_t number)
 {
-	change_entry(k, pid, number, 0);
+	change_entry(group, pid, number, 0);
 }
 
 int proc_group__set_group(struct proc_group *k, pid_t pid, uint32_t number, uint32_t group)
@@ -227,14 +227,14 @@ void proc_group__forget(struct proc_group *group, pid_t pid, uint32_t number)
 		bpf_map_delete_elem(proc_group__processes_fd(group), &key);
 }
 
-void proc_group__alone(struct proc_group *k)
+void proc_group__alone(struct proc_group *group)
 {
-	__atomic_store_n(&k->skel->bss->alone, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&group->skel->bss->alone, 1, __ATOMIC_SEQ_CST);
 }
 
-void proc_group__tell_untracked(struct proc_group *k)
+void proc_group__tell_untracked(struct proc_group *group)
 {
-	__atomic_store_n(&k->skel->bss->strangers, 1, __ATOMIC_SEQ_CST);
+	__atomic_store_n(&group->skel->bss->strangers, 1, __ATOMIC_SEQ_CST);
 }
 
 int proc_group__consume(struct proc_group *group,
@@ -248,17 +248,17 @@ int proc_group__consume(struct proc_group *group,
 	return n < 0 ? n : 0;
 }
 
-int proc_group__wake_fd(const struct proc_group *k)
+int proc_group__wake_fd(const struct proc_group *group)
 {
-	return ring_buffer__epoll_fd(k->ring);
+	return ring_buffer__epoll_fd(group->ring);
 }
 
-uint64_t proc_group__missed(const struct proc_group *k)
+uint64_t proc_group__missed(const struct proc_group *group)
 {
-	return __atomic_load_n(&k->skel->bss->missed, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&group->skel->bss->missed, __ATOMIC_SEQ_CST);
 }
 
-uint64_t proc_group__unreported(const struct proc_group *k)
+uint64_t proc_group__unreported(const struct proc_group *group)
 {
-	return __atomic_load_n(&k->skel->bss->unreported, __ATOMIC_SEQ_CST);
+	return __atomic_load_n(&group->skel->bss->unreported, __ATOMIC_SEQ_CST);
 }

@@ -219,9 +219,9 @@ int target__look_into_torch(struct target *target)
 
 /* The address of the dry-run library's table (struct dryrun_usage), if this map is of that
  * library; otherwise 0. */
-static uint64_t dry_run_table(const struct proc *p, const struct map *map)
+static uint64_t dry_run_table(const struct proc *proc, const struct map *map)
 {
-	struct elf *elf = elf__open_map(p, map);
+	struct elf *elf = elf__open_map(proc, map);
 	struct elf_sym sym;
 	uint64_t bias, ret = 0;
 
@@ -242,9 +242,9 @@ static int is_cuda_function(const char *name, const struct elf_sym *sym, void *c
 }
 
 /* True if a file uses CUDA's functions. */
-static bool imports_cuda(const struct proc *p, const struct map *map)
+static bool imports_cuda(const struct proc *proc, const struct map *map)
 {
-	struct elf *elf = map->inode ? elf__open_map(p, map) : NULL;
+	struct elf *elf = map->inode ? elf__open_map(proc, map) : NULL;
 	bool ret = elf && elf__each_import(elf, is_cuda_function, NULL) > 0;
 
 	elf__free(elf);
@@ -252,9 +252,9 @@ static bool imports_cuda(const struct proc *p, const struct map *map)
 }
 
 /* True if the process uses memory on a device, by the figures of the driver or of a dry run. */
-static bool is_device_used(const struct proc *p, uint64_t dry_run)
+static bool is_device_used(const struct proc *proc, uint64_t dry_run)
 {
-	struct nvml *nvml = nvml__open(p, dry_run);
+	struct nvml *nvml = nvml__open(proc, dry_run);
 	struct nvml_figures figures = { 0 };
 	bool ret = false;
 
@@ -367,9 +367,9 @@ int target__check_tensors(const struct target *target, struct failure *failure)
 		proc__pid(target->proc));
 }
 
-int target__look_for_torch(struct target *target, struct failure *f)
+int target__look_for_torch(struct target *target, struct failure *failure)
 {
-	int err = look_for_torch(target, f);
+	int err = look_for_torch(target, failure);
 
 	if (!err)
 		look_for_code_dealloc(target);
@@ -471,9 +471,9 @@ void target__open_allocator(struct target *target, const struct maps *maps)
 		log_debug("cannot read the CUDA allocator's tables: %s", why);
 }
 
-void target__set_backend_fact(const struct target *t, struct facts *facts)
+void target__set_backend_fact(const struct target *target, struct facts *facts)
 {
-	enum alloc_backend b = t->alloc ? cudaalloc__backend(t->alloc) : ALLOC_NONE;
+	enum alloc_backend b = target->alloc ? cudaalloc__backend(target->alloc) : ALLOC_NONE;
 
 	if (b != ALLOC_NONE && b != ALLOC_UNKNOWN)
 		facts__set(facts, "allocator", alloc_backend__name(b));

@@ -167,9 +167,9 @@ void control__close(struct control *control)
 	free(control);
 }
 
-int control__fd(const struct control *c)
+int control__fd(const struct control *control)
 {
-	return c->epoll;
+	return control->epoll;
 }
 
 /* ---- clients ---- */

@@ -62,9 +62,9 @@ char *output__path(const struct output *output)
 				 suffix);
 }
 
-const char *output__fact(const struct output *o, const char *key)
+const char *output__fact(const struct output *output, const char *key)
 {
-	return facts__get(session__facts(o->session), key) ?: "";
+	return facts__get(session__facts(output->session), key) ?: "";
 }
 
 /* Returns the program's name in a command line: "train.py" for "python -u /a/train.py --lr 1",
@@ -92,9 +92,9 @@ static const char *find_program(const char *args, size_t len)
 
 /* Returns the name that the program gave to the process, or the name of a spawned process, whose
  * command line says nothing. "": no name, or one that multiprocessing made for a forked process. */
-static const char *find_given_name(const struct output *o)
+static const char *find_given_name(const struct output *output)
 {
-	const char *name = output__fact(o, "process_name");
+	const char *name = output__fact(output, "process_name");
 
 	return strncmp(name, "Process-", 8) && strncmp(name, "ForkProcess-", 12) ? name : "";
 }

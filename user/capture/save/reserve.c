@@ -76,9 +76,9 @@ void reserve__release(struct reserve *reserve)
 	reserve->fd = -1;
 }
 
-void reserve__renew(struct reserve *r)
+void reserve__renew(struct reserve *reserve)
 {
-	int err = r->fd < 0 ? set_aside(r) : 0;
+	int err = reserve->fd < 0 ? set_aside(reserve) : 0;
 
 	if (err)
 		log_warn("no room can be set aside for the next file: %s", strerror(-err));

@@ -16,10 +16,10 @@ struct reserve;
  * cannot set room aside. */
 struct reserve *reserve__new(const char *path, uint64_t bytes);
 /* Gives the room back, for a file that is written now. */
-void reserve__release(struct reserve *r);
+void reserve__release(struct reserve *reserve);
 /* Sets the same room aside again. */
-void reserve__renew(struct reserve *r);
-void reserve__free(struct reserve *r); /* NULL is fine */
+void reserve__renew(struct reserve *reserve);
+void reserve__free(struct reserve *reserve); /* NULL is fine */
 
 /*
  * Keeps the pages that this process uses now in memory, and exempts it from the OOM killer, as far

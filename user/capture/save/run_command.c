@@ -271,16 +271,16 @@ static void wait_for_end(struct run_command *run)
 	}
 }
 
-bool run_command__has_ended(const struct run_command *r)
+bool run_command__has_ended(const struct run_command *run)
 {
-	struct pollfd fd = { .fd = child__pidfd(r->child), .events = POLLIN };
+	struct pollfd fd = { .fd = child__pidfd(run->child), .events = POLLIN };
 
 	return poll(&fd, 1, 0) > 0;
 }
 
-bool run_command__started(const struct run_command *r)
+bool run_command__started(const struct run_command *run)
 {
-	return r->child && child__released(r->child) && !r->never_ran;
+	return run->child && child__released(run->child) && !run->never_ran;
 }
 
 /* Prepares the recording from inside. Returns EXIT_OK or an exit code, logged. */

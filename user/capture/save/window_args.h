@@ -42,7 +42,7 @@ extern const struct argp oom_argp;     /* its input is a struct oom_args */
 extern const struct argp window_argp;  /* its input is a struct window_args, all zero */
 
 /* True if windows follow each other until the capture ends. */
-static inline bool window_args__repeat(const struct window_args *a)
+static inline bool window_args__repeat(const struct window_args *args)
 {
-	return a->count != 1 && (a->every || a->on || a->from_mark || a->wait);
+	return args->count != 1 && (args->every || args->on || args->from_mark || args->wait);
 }

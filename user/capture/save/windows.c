@@ -103,9 +103,9 @@ static int count_block(struct level *level, const struct event *event)
 }
 
 /* Updates the figures of the event's device. *news: allocated bytes rose. 0 or -ENOMEM. */
-static int take_level(struct values *v, const struct event *event, bool *news)
+static int take_level(struct values *values, const struct event *event, bool *news)
 {
-	struct level *level = get_level(v, event->device);
+	struct level *level = get_level(values, event->device);
 	int err = 0;
 
 	if (!level)
@@ -313,9 +313,9 @@ struct windows {
 };
 
 /* True if windows end with an error or the end of the process, and nothing begins them. */
-static inline bool windows__look_back(const struct windows_opts *o)
+static inline bool windows__look_back(const struct windows_opts *opts)
 {
-	return o->on_oom || o->on_kill;
+	return opts->on_oom || opts->on_kill;
 }
 
 /* ---- files, their entries in the folder, and messages about them ---- */
@@ -653,16 +653,16 @@ void windows__free(struct windows *windows)
 	free(windows);
 }
 
-struct sink *windows__sink(struct windows *w)
+struct sink *windows__sink(struct windows *windows)
 {
-	return &w->sink;
+	return &windows->sink;
 }
 
 /* ---- begin and end ---- */
 
-static bool is_open(const struct windows *w)
+static bool is_open(const struct windows *windows)
 {
-	return flight__writing(w->flight, NULL);
+	return flight__writing(windows->flight, NULL);
 }
 
 /* True if as many windows are written as were wanted. */
@@ -707,15 +707,15 @@ static int begin(struct windows *windows, uint64_t time, bool whole, const char 
 }
 
 /* Ends the open window. reason: as the fact stop_reason. why: for people. 0 or a negative error. */
-static int end(struct windows *w, const char *reason, const char *why)
+static int end(struct windows *windows, const char *reason, const char *why)
 {
-	return flight__end(w->flight, reason, why);
+	return flight__end(windows->flight, reason, why);
 }
 
 /* True with --steps and --skip: windows begin with a whole step. */
-static bool counts_steps(const struct windows *w)
+static bool counts_steps(const struct windows *windows)
 {
-	return w->opts.steps || w->opts.args.skip;
+	return windows->opts.steps || windows->opts.args.skip;
 }
 
 /* True if no option names an event that begins a window. */
@@ -778,9 +778,9 @@ static int plan_first(struct windows *windows)
 	return 0;
 }
 
-int windows__attached(struct windows *w)
+int windows__attached(struct windows *windows)
 {
-	return w->planned ? 0 : keep_err(w, plan_first(w));
+	return windows->planned ? 0 : keep_err(windows, plan_first(windows));
 }
 
 /* Begins or ends a window at the end of a step, which the flight recorder already has. */
@@ -820,9 +820,9 @@ static int apply_call(struct windows *windows, const struct event *event, bool b
 }
 
 /* True if the event is a mark of this name; name NULL: false. */
-static bool is_named(const struct windows *w, const struct event *e, const char *name)
+static bool is_named(const struct windows *windows, const struct event *event, const char *name)
 {
-	return name && event__mark_is(dict__str(w->dict, e->name), name);
+	return name && event__mark_is(dict__str(windows->dict, event->name), name);
 }
 
 /* Begins a window when `on` becomes true. with_step: a step has just ended. 0 or a negative
@@ -992,9 +992,9 @@ static int take(struct windows *windows, const struct event *event)
 
 static int on_event(struct sink *s, const struct event *event)
 {
-	struct windows *w = (struct windows *)s;
+	struct windows *windows = (struct windows *)s;
 
-	return w->err ? w->err : keep_err(w, take(w, event));
+	return windows->err ? windows->err : keep_err(windows, take(windows, event));
 }
 
 /* Begins the next window of --every, or skips it if the previous one is still open. */
@@ -1085,9 +1085,9 @@ int windows__start(struct windows *windows, const char *who)
 	return keep_err(windows, begin(windows, windows->now, false, who));
 }
 
-int windows__stop(struct windows *w, const char *who)
+int windows__stop(struct windows *windows, const char *who)
 {
-	return !is_open(w) ? -EALREADY : keep_err(w, end(w, who, who));
+	return !is_open(windows) ? -EALREADY : keep_err(windows, end(windows, who, who));
 }
 
 int windows__save(struct windows *windows, const char *who)
@@ -1126,14 +1126,14 @@ void windows__tell(const struct windows *windows, struct json *json)
 	json__close_array(json);
 }
 
-const char *windows__last(const struct windows *w)
+const char *windows__last(const struct windows *windows)
 {
-	return w->last ? w->last : "";
+	return windows->last ? windows->last : "";
 }
 
-const char *windows__over(const struct windows *w)
+const char *windows__over(const struct windows *windows)
 {
-	return has_all(w) && !is_open(w) ? w->reason : NULL;
+	return has_all(windows) && !is_open(windows) ? windows->reason : NULL;
 }
 
 /* Writes the last moments of a process that did not end well. */
@@ -1164,9 +1164,9 @@ int windows__finish(struct windows *windows, const char *reason)
 	return keep_err(windows, write_end(windows));
 }
 
-unsigned int windows__written(const struct windows *w)
+unsigned int windows__written(const struct windows *windows)
 {
-	return w->written;
+	return windows->written;
 }
 
 int windows__err(const struct windows *windows, bool *said)

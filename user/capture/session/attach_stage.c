@@ -118,22 +118,22 @@ static void attach_state__free(struct attach_state *state)
 	free(state);
 }
 
-static const struct event *event_at(const struct attach_state *s, size_t i)
+static const struct event *event_at(const struct attach_state *state, size_t i)
 {
-	return &s->chunks[i / CHUNK][i % CHUNK];
+	return &state->chunks[i / CHUNK][i % CHUNK];
 }
 
 /* True for events of the native allocator's blocks. Those of other blocks (CPU, runtime calls) have
  * no totals. */
-static bool has_totals(const struct event *e)
+static bool has_totals(const struct event *event)
 {
-	return e->device.type == DEVICE_CUDA && e->totals;
+	return event->device.type == DEVICE_CUDA && event->totals;
 }
 
 /* True for events of the allocator's own blocks. */
-static bool is_of_block(const struct event *e)
+static bool is_of_block(const struct event *event)
 {
-	return (e->kind == EVENT_ALLOC || e->kind == EVENT_FREE) && has_totals(e);
+	return (event->kind == EVENT_ALLOC || event->kind == EVENT_FREE) && has_totals(event);
 }
 
 /* Notes the first event of an address: index is its number. Otherwise notes that a later one
@@ -150,9 +150,9 @@ static int note_first(struct attach_state *state, size_t index, const struct eve
 }
 
 /* True for an event of a block from before T0. */
-static bool is_before_t0(const struct attach_state *s, size_t at, const struct event *e)
+static bool is_before_t0(const struct attach_state *state, size_t at, const struct event *event)
 {
-	return at < s->begin[e->device.index] && is_of_block(e);
+	return at < state->begin[event->device.index] && is_of_block(event);
 }
 
 /*
@@ -209,24 +209,25 @@ static int attach_state__hold(struct attach_state *state, const struct event *ev
 	return 0;
 }
 
-static size_t attach_state__held(const struct attach_state *s)
+static size_t attach_state__held(const struct attach_state *state)
 {
-	return s->n_events;
+	return state->n_events;
 }
 
 ARRAY_COMPARE(by_address, struct cuda_segment, addr)
 
 ARRAY_COMPARE(by_block_address, struct cuda_block, addr)
 
-static struct cuda_segment *segment_at(const struct vec *a, size_t i)
+static struct cuda_segment *segment_at(const struct vec *vec, size_t i)
 {
-	return (struct cuda_segment *)a->v + i;
+	return (struct cuda_segment *)vec->v + i;
 }
 
 /* Adds the part of a segment from one address to another. */
-static int add_part(struct vec *a, const struct cuda_segment *segment, uint64_t from, uint64_t end)
+static int add_part(struct vec *vec, const struct cuda_segment *segment, uint64_t from,
+		    uint64_t end)
 {
-	struct cuda_segment *g = vec__add(a, sizeof(*g));
+	struct cuda_segment *g = vec__add(vec, sizeof(*g));
 
 	if (!g)
 		return -ENOMEM;
@@ -256,9 +257,9 @@ static const struct cuda_segment *find_segment(const struct vec *vec, uint64_t a
 }
 
 /* True if one of the segments contains all of segment. */
-static bool is_covered(const struct vec *a, const struct cuda_segment *segment)
+static bool is_covered(const struct vec *vec, const struct cuda_segment *segment)
 {
-	const struct cuda_segment *candidate = find_segment(a, segment->addr);
+	const struct cuda_segment *candidate = find_segment(vec, segment->addr);
 
 	return candidate && candidate->device == segment->device &&
 	       segment->addr + segment->size <= candidate->addr + candidate->size;
@@ -1049,11 +1050,12 @@ static int read_state(struct attach_stage *stage, uint64_t now)
 /* ---- new segments ---- */
 
 /* Hash of a segment's properties apart from its address, which is the key. */
-static uint64_t segment_hash(const struct attach_stage *stage, const struct cuda_segment *g)
+static uint64_t segment_hash(const struct attach_stage *stage, const struct cuda_segment *segment)
 {
-	uint64_t v[6] = { g->size, g->stream, g->pool[0], g->pool[1], g->small, g->expandable };
+	uint64_t values[6] = { segment->size,	 segment->stream, segment->pool[0],
+			       segment->pool[1], segment->small,  segment->expandable };
 
-	return hash__bytes(stage->seed, v, sizeof(v));
+	return hash__bytes(stage->seed, values, sizeof(values));
 }
 
 /* Emits a segment, unless it is partial or was emitted with the same properties. */
@@ -1143,19 +1145,20 @@ int attach_stage__read(struct attach_stage *stage, uint64_t now)
 	return read_segments(stage, now);
 }
 
-int attach_stage__read_last(struct attach_stage *a, uint64_t now)
+int attach_stage__read_last(struct attach_stage *stage, uint64_t now)
 {
-	return !a->held && has_new_segments(a) ? read_segments(a, now) : 0;
+	return !stage->held && has_new_segments(stage) ? read_segments(stage, now) : 0;
 }
 
-int attach_stage__take(struct attach_stage *a, bool whole, uint64_t now)
+int attach_stage__take(struct attach_stage *stage, bool whole, uint64_t now)
 {
-	return a->held ? end_if_settled(a, 0, whole, a->read_begin) : take_segments(a, whole, now);
+	return stage->held ? end_if_settled(stage, 0, whole, stage->read_begin)
+			   : take_segments(stage, whole, now);
 }
 
-bool attach_stage__settled(const struct attach_stage *a)
+bool attach_stage__settled(const struct attach_stage *stage)
 {
-	return !a->held;
+	return !stage->held;
 }
 
 int attach_stage__finish(struct attach_stage *stage)
@@ -1258,12 +1261,12 @@ void attach_stage__free(struct attach_stage *stage)
 	free(stage);
 }
 
-void attach_stage__send_to(struct attach_stage *a, struct sink *next)
+void attach_stage__send_to(struct attach_stage *stage, struct sink *next)
 {
-	a->next = next;
+	stage->next = next;
 }
 
-uint64_t attach_stage__events(const struct attach_stage *a)
+uint64_t attach_stage__events(const struct attach_stage *stage)
 {
-	return a->events;
+	return stage->events;
 }

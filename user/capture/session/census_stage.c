@@ -254,9 +254,9 @@ static bool roles__stayed(const struct roles *roles, uint64_t addr)
 }
 
 /* True if the tensor is still the parameter that was read. */
-static bool roles__holds(const struct roles *p, const struct census_tensor *t)
+static bool roles__holds(const struct roles *roles, const struct census_tensor *tensor)
 {
-	return t->allocated && roles__has(p, t->addr);
+	return tensor->allocated && roles__has(roles, tensor->addr);
 }
 
 static enum category category_of(enum census_kind kind)
@@ -309,9 +309,9 @@ static bool is_traced(uint8_t device_type)
 
 /* True if the tensor's block was there before attach, so that the recording has no event of it.
  * Memory of other allocators does not count: the stream never sees its end. */
-static bool was_before_attach(const struct census_stage *c, const struct census_tensor *t)
+static bool was_before_attach(const struct census_stage *stage, const struct census_tensor *tensor)
 {
-	return c->first && t->allocated && roles__stayed(&c->roles, t->addr);
+	return stage->first && tensor->allocated && roles__stayed(&stage->roles, tensor->addr);
 }
 
 /* Encodes the size of a dtype's elements for TENSOR_ITEM: 1 for 8 bits, 2 for 16, up to 5 for 128;
@@ -356,23 +356,23 @@ static int emit_tensor(struct census_stage *stage, const struct census_tensor *t
 
 static int pass_on(void *ctx, const struct event *event)
 {
-	struct census_stage *c = ctx;
+	struct census_stage *stage = ctx;
 
-	return c->next->event(c->next, event);
+	return stage->next->event(stage->next, event);
 }
 
 /* After the requested steps (d->cut), a reading tells only of blocks that stayed since: its time is
  * the cut's. */
-static uint64_t limit_to_cut(const struct census_stage *c, uint64_t time)
+static uint64_t limit_to_cut(const struct census_stage *stage, uint64_t time)
 {
-	return c->decoder->cut && time > c->decoder->cut ? c->decoder->cut : time;
+	return stage->decoder->cut && time > stage->decoder->cut ? stage->decoder->cut : time;
 }
 
 /* True if host memory is read. After the requested steps only its sums count: blocks of host memory
  * that came later are not recorded, and rows by line would not add up to the sums. */
-static bool reads_host(const struct census_stage *c)
+static bool reads_host(const struct census_stage *stage)
 {
-	return !c->decoder->cut || !c->decoder->host;
+	return !stage->decoder->cut || !stage->decoder->host;
 }
 
 /* Emits all tensors of a reading, then for each device their sum. 0, -ENOMEM or the sink's
@@ -500,9 +500,9 @@ int census_stage__end_looks(struct census_stage *stage)
 	return set_first_step(stage);
 }
 
-void census_stage__lost_steps(struct census_stage *c)
+void census_stage__lost_steps(struct census_stage *stage)
 {
-	job_steps__lost(c->job_steps);
+	job_steps__lost(stage->job_steps);
 }
 
 /* Starts the thread of a reading. all: read all tensors and host memory, otherwise only named
@@ -605,16 +605,17 @@ static bool is_all_due(const struct census_stage *stage, uint64_t now)
 }
 
 /* True if a step has ended since the last reading, and fewer than EARLY_STEPS had ended then. */
-static bool is_early_due(const struct census_stage *c)
+static bool is_early_due(const struct census_stage *stage)
 {
-	return c->decoder->steps != c->steps_at_reading && c->steps_at_reading < EARLY_STEPS;
+	return stage->decoder->steps != stage->steps_at_reading &&
+	       stage->steps_at_reading < EARLY_STEPS;
 }
 
 /* True if a reading should follow an out-of-memory error at once: the program may end soon, or try
  * something else. */
-static bool is_oom_due(const struct census_stage *c, uint64_t now)
+static bool is_oom_due(const struct census_stage *stage, uint64_t now)
 {
-	return c->ran_out && (c->ooms_read < OOMS_READ || now >= c->next_read);
+	return stage->ran_out && (stage->ooms_read < OOMS_READ || now >= stage->next_read);
 }
 
 uint64_t census_stage__pause(unsigned unchanged, uint64_t took)
@@ -642,9 +643,9 @@ static uint64_t pause_after(const struct census_stage *stage, uint64_t now, uint
 }
 
 /* True for a DataLoader's worker. There may be many, and they seldom hold weights. */
-static bool is_data_worker(const struct census_stage *c)
+static bool is_data_worker(const struct census_stage *stage)
 {
-	const struct proc *proc = c->decoder->target->proc;
+	const struct proc *proc = stage->decoder->target->proc;
 	char comm[64];
 
 	return !proc__thread_comm(proc, proc__pid(proc), comm, sizeof(comm)) &&
@@ -705,14 +706,14 @@ void census_stage__begin_last(struct census_stage *stage)
 }
 
 /* True if the part of the reading is over that the session waits for. */
-static bool is_over(const struct census_stage *c)
+static bool is_over(const struct census_stage *stage)
 {
-	return atomic_load(c->is_last ? &c->job.tensors_done : &c->job.done);
+	return atomic_load(stage->is_last ? &stage->job.tensors_done : &stage->job.done);
 }
 
-bool census_stage__reads(const struct census_stage *c)
+bool census_stage__reads(const struct census_stage *stage)
 {
-	return c->running && !c->only_ledger && !is_over(c);
+	return stage->running && !stage->only_ledger && !is_over(stage);
 }
 
 /* Counts the readings in a row that found the same lasting tensors, and torn readings as long as
@@ -933,9 +934,9 @@ int census_stage__take(struct census_stage *stage, bool whole)
 	return err;
 }
 
-bool census_stage__reads_ledger(const struct census_stage *c)
+bool census_stage__reads_ledger(const struct census_stage *stage)
 {
-	return c->running && c->is_last && !atomic_load(&c->job.done);
+	return stage->running && stage->is_last && !atomic_load(&stage->job.done);
 }
 
 void census_stage__give_up(struct census_stage *stage)
@@ -973,9 +974,9 @@ static bool find_parameter(void *ctx, uint64_t tensor, uint32_t *name, uint32_t 
 /* A recorded step has ended at `time`. */
 static void note_step(void *ctx, uint64_t time)
 {
-	struct census_stage *c = ctx;
+	struct census_stage *stage = ctx;
 
-	job_steps__ended(c->job_steps, time);
+	job_steps__ended(stage->job_steps, time);
 }
 
 /* Notes blocks that come and go, and whether memory ran out. */
@@ -1021,9 +1022,9 @@ struct census_stage *census_stage__new(struct decoder *decoder, struct sink *nex
 	return stage;
 }
 
-void census_stage__name_parameters(struct census_stage *c)
+void census_stage__name_parameters(struct census_stage *stage)
 {
-	autograd__set_parameters(c->decoder, find_parameter, c);
+	autograd__set_parameters(stage->decoder, find_parameter, stage);
 }
 
 void census_stage__free(struct census_stage *stage)

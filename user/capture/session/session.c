@@ -449,9 +449,9 @@ int session__pump(struct session *session, struct sink *sink)
 	return sink && sink->tick ? sink->tick(sink, now) : 0;
 }
 
-int session__wake_fd(const struct session *s)
+int session__wake_fd(const struct session *session)
 {
-	return probes__wake_fd(s->probes);
+	return probes__wake_fd(session->probes);
 }
 
 /* Does not ask the driver for its figure: that may take longer than the new code objects live. */

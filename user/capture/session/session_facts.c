@@ -29,69 +29,70 @@
 
 /* ---- queries, for the other files of a session and its owner ---- */
 
-bool session__attached(const struct session *s)
+bool session__attached(const struct session *session)
 {
-	return s->attached;
+	return session->attached;
 }
 
-bool session__no_torch(const struct session *s)
+bool session__no_torch(const struct session *session)
 {
-	return s->no_torch;
+	return session->no_torch;
 }
 
-bool session__uses_cuda(const struct session *s)
+bool session__uses_cuda(const struct session *session)
 {
-	return s->target.uses_cuda;
+	return session->target.uses_cuda;
 }
 
-bool session__has_interpreter(const struct session *s)
+bool session__has_interpreter(const struct session *session)
 {
-	return s->target.has_python;
+	return session->target.has_python;
 }
 
-bool session__has_python(const struct session *s)
+bool session__has_python(const struct session *session)
 {
-	return s->target.has_python || s->target.torch.found || s->target.uses_cuda;
+	return session->target.has_python || session->target.torch.found ||
+	       session->target.uses_cuda;
 }
 
-struct probes *session__probes(const struct session *s)
+struct probes *session__probes(const struct session *session)
 {
-	return s->probes;
+	return session->probes;
 }
 
-struct dict *session__dict(struct session *s)
+struct dict *session__dict(struct session *session)
 {
-	return s->dict;
+	return session->dict;
 }
 
-struct facts *session__facts(struct session *s)
+struct facts *session__facts(struct session *session)
 {
-	return s->facts;
+	return session->facts;
 }
 
-const struct proc *session__proc(const struct session *s)
+const struct proc *session__proc(const struct session *session)
 {
-	return s->target.proc;
+	return session->target.proc;
 }
 
-uint64_t session__now(const struct session *s)
+uint64_t session__now(const struct session *session)
 {
-	return s->decoder ? decoder__now(s->decoder) : 0;
+	return session->decoder ? decoder__now(session->decoder) : 0;
 }
 
-uint64_t session__start(const struct session *s)
+uint64_t session__start(const struct session *session)
 {
-	return s->decoder ? s->decoder->start : 0;
+	return session->decoder ? session->decoder->start : 0;
 }
 
-uint64_t session__events(const struct session *s)
+uint64_t session__events(const struct session *session)
 {
-	return s->attach ? attach_stage__events(s->attach) : 0;
+	return session->attach ? attach_stage__events(session->attach) : 0;
 }
 
-uint64_t session__lost(const struct session *s)
+uint64_t session__lost(const struct session *session)
 {
-	return s->losses.total;
+	return session->losses.total;
 }
 
 uint64_t session__lost_with_room(const struct session *session)
@@ -105,9 +106,9 @@ uint64_t session__lost_with_room(const struct session *session)
 	return lost < session->losses.total ? lost : session->losses.total;
 }
 
-uint64_t session__steps(const struct session *s)
+uint64_t session__steps(const struct session *session)
 {
-	return s->decoder ? decoder__steps(s->decoder) : 0;
+	return session->decoder ? decoder__steps(session->decoder) : 0;
 }
 
 bool session__replaced(const struct session *session)
@@ -133,24 +134,24 @@ const char *session__python_problem(const struct session *session)
 	return wanted && session->target.python_why[0] ? session->target.python_why : NULL;
 }
 
-bool session__lacks_number(const struct session *s)
+bool session__lacks_number(const struct session *session)
 {
-	return s->wait.lacks_number;
+	return session->wait.lacks_number;
 }
 
-bool session__found_torch(const struct session *s)
+bool session__found_torch(const struct session *session)
 {
-	return s->target.torch.found || s->no_torch;
+	return session->target.torch.found || session->no_torch;
 }
 
-uint32_t session__number(const struct session *s)
+uint32_t session__number(const struct session *session)
 {
-	return s->opts.number;
+	return session->opts.number;
 }
 
-bool session__is_forked(const struct session *s)
+bool session__is_forked(const struct session *session)
 {
-	return s->forked;
+	return session->forked;
 }
 
 bool session__misses_forks(const struct session *session)
@@ -230,9 +231,9 @@ static void set_link_fact(struct session *session, const char *key, const char *
 }
 
 /* Sets a fact unless the value is empty or NULL. 0 or -ENOMEM. */
-static int set_known(struct session *s, const char *key, const char *value)
+static int set_known(struct session *session, const char *key, const char *value)
 {
-	return value && value[0] ? facts__set(s->facts, key, value) : 0;
+	return value && value[0] ? facts__set(session->facts, key, value) : 0;
 }
 
 /* Sets the facts about control group, container and pod. */
@@ -340,9 +341,9 @@ int session__set_facts(struct session *session)
 /* For rank_env__find(): reads a variable of the process. 0, or nonzero if it is not known. */
 static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 {
-	struct session *s = ctx;
+	struct session *session = ctx;
 
-	return environ__get(s->target.proc, &s->target.maps, name, buf, size);
+	return environ__get(session->target.proc, &session->target.maps, name, buf, size);
 }
 
 /* Sets the fact `key` to n, if `known` is true and the fact is not set yet. */

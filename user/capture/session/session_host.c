@@ -23,9 +23,9 @@ static uint64_t since(void *decoder, uint64_t time)
 	return decoder__since(decoder, time);
 }
 
-static int emit(void *decoder, const struct event *e)
+static int emit(void *decoder, const struct event *event)
 {
-	return decoder__emit(decoder, e);
+	return decoder__emit(decoder, event);
 }
 
 static uint32_t thread(void *decoder, uint32_t tid)
@@ -40,9 +40,9 @@ static uint32_t stack(void *decoder, uint64_t id, uint8_t *walk)
 	return decoder__stack(decoder, id, walk);
 }
 
-static int native(void *decoder, const struct mt_rec_host *r, uint32_t *stack, uint8_t *walk)
+static int native(void *decoder, const struct mt_rec_host *record, uint32_t *stack, uint8_t *walk)
 {
-	return decoder__join_native(decoder, r->h.tid, r->h.time, stack, walk);
+	return decoder__join_native(decoder, record->h.tid, record->h.time, stack, walk);
 }
 
 static uint32_t named(void *decoder, const char *file, const char *function)
@@ -68,9 +68,9 @@ static int open_host(struct session *session, bool inherited)
 	return session->decoder->host ? 0 : -ENOMEM;
 }
 
-static const char *why_no_lines(const struct session *s, int err)
+static const char *why_no_lines(const struct session *session, int err)
 {
-	if (s->opts.inside)
+	if (session->opts.inside)
 		return "a process that records itself cannot see its system calls";
 	return err == -EOPNOTSUPP ? "this kernel lets no BPF program see system calls"
 				  : strerror(-err);

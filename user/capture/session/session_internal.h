@@ -149,53 +149,53 @@ struct session {
 /* ---- session_attach.c ---- */
 
 /* Reads the map and PyTorch's facts again if more was mapped. */
-void session__renew(struct session *s);
+void session__renew(struct session *session);
 /* In a session that began without PyTorch: attaches to it when it comes. 0, -ENOMEM or a sink's
  * error. */
-int session__meet_torch(struct session *s);
+int session__meet_torch(struct session *session);
 /* Attaches the hooks of modules and steps once torch.nn is imported; now: ns since start. */
-void session__look_into_torch(struct session *s, uint64_t now);
+void session__look_into_torch(struct session *session, uint64_t now);
 
 /* ---- session_host.c ---- */
 
 /* Begins to record host memory, if wanted. inherited: the process was forked. 0 or -ENOMEM. */
-int session__begin_host(struct session *s, bool inherited);
+int session__begin_host(struct session *session, bool inherited);
 /* Takes a reading that has ended, and begins one if it is time to. 0, -ENOMEM or a sink's error. */
-int session__pump_host(struct session *s);
+int session__pump_host(struct session *session);
 /* The last reading, before the probes are removed. Returns as session__pump_host(). */
-int session__last_host(struct session *s);
+int session__last_host(struct session *session);
 
 /* ---- session_malloc.c ---- */
 
-/* Probes malloc, if wanted, and counts its calls. 0; negative with *f: not possible, or it would
- * cost more than the limit. */
-int session__attach_malloc(struct session *s, struct failure *f);
+/* Probes malloc, if wanted, and counts its calls. 0; negative with *failure: not possible, or it
+ * would cost more than the limit. */
+int session__attach_malloc(struct session *session, struct failure *failure);
 /* From now on the probes choose blocks. 0 or -ENOMEM. */
-int session__begin_malloc(struct session *s);
+int session__begin_malloc(struct session *session);
 /* Removes the probes when they have cost too much for two seconds. now: ns since start. 0 or
  * -ENOMEM. */
-int session__pump_malloc(struct session *s, uint64_t now);
+int session__pump_malloc(struct session *session, uint64_t now);
 
 /* ---- session_round.c ---- */
 
 /* Bytes of the ring that the programs write to. */
-size_t session__ring_size(const struct session *s);
+size_t session__ring_size(const struct session *session);
 /* For probes__consume(): puts a record of the process into the queue. 0, -ENOMEM, or -EAGAIN: the
  * record is in the queue, but the queue is full now. */
 int session__enqueue(void *session, const void *rec, size_t len);
 /* Call it when the decoder is opened: tells it of the code objects that were freed before. 0 or
  * -ENOMEM. */
-int session__catch_up(struct session *s);
+int session__catch_up(struct session *session);
 /* Drains the ring once, decodes what was in it, and asks for the driver's figure. 0, -ENOMEM or the
  * sink's error. */
-int session__round(struct session *s);
+int session__round(struct session *session);
 /* session__round() without cuda_calls__before_drain(): drains the ring to the queue, reads new
  * names, and decodes the queue. only_names: the ring is drained for the names of a new stack, so
  * look for losses only if it is half full. 0, -errno or the sink's error. */
-int session__drain_ring(struct session *s, bool only_names);
+int session__drain_ring(struct session *session, bool only_names);
 /* Emits the event that ends a loss, once all records from before the loss are decoded. 0 or the
  * sink's error. */
-int session__end_losses(struct session *s, uint64_t now);
+int session__end_losses(struct session *session, uint64_t now);
 /*
  * Once the programs are stopped: drains the ring and checks that for each type of record
  * hits = records + filtered + lost. Waits for programs that still run. Hits that are in no count
@@ -207,34 +207,34 @@ int session__end_losses(struct session *s, uint64_t now);
  * again for each count and record. Otherwise call it when the probes are removed, since stopped
  * programs go on counting MT_REC_CODE_GONE. 0, -ENOMEM or the sink's error.
  */
-int session__account(struct session *s);
+int session__account(struct session *session);
 /* True if hits and records of a type (enum mt_rec_type) are counted for this session: a stack has
  * no probe of its own, and programs of a process group count code objects for all of it. */
-static inline bool session__has_hits(const struct session *s, unsigned int type)
+static inline bool session__has_hits(const struct session *session, unsigned int type)
 {
-	return type != MT_REC_STACK && (type != MT_REC_CODE_GONE || !s->opts.group);
+	return type != MT_REC_STACK && (type != MT_REC_CODE_GONE || !session->opts.group);
 }
 /*
  * Makes the programs forget which code objects stacks have, once many others were freed. They mark
  * objects by hash: with too many marks nearly every end makes all stacks be sent again.
  */
-void session__renew_marks(struct session *s);
+void session__renew_marks(struct session *session);
 
 /* ---- session_facts.c ---- */
 
 /* Sets the facts "pid", "comm" and "cmdline", for a process that ends before the attach. 0 or
  * -ENOMEM. */
-int session__set_who(struct session *s);
+int session__set_who(struct session *session);
 /* Sets the facts about target and capture, once the target is known. 0 or -ENOMEM. */
-int session__set_facts(struct session *s);
+int session__set_facts(struct session *session);
 /* Sets the facts "rank", "local_rank" and "world_size", unless they are set. */
-void session__set_rank(struct session *s);
+void session__set_rank(struct session *session);
 /* Sets the fact "start" to now, and, once events have a time, the facts about the host's clock. 0
  * or -ENOMEM. */
-int session__set_start(struct session *s);
+int session__set_start(struct session *session);
 /* Sets the fact "clock_moved_ns". Call it at the end. */
-void session__set_clock_end(struct session *s);
+void session__set_clock_end(struct session *session);
 /* Sets the facts about PyTorch. Call it again when more of it was mapped. 0 or -ENOMEM. */
-int session__set_torch_facts(struct session *s);
-/* Sets the facts "counter.*". c: the counters of the BPF programs; the others are in s. */
-void session__set_counters(struct session *s, const uint64_t c[MT_CNT_NR]);
+int session__set_torch_facts(struct session *session);
+/* Sets the facts "counter.*". counters: of the BPF programs; the others are in session. */
+void session__set_counters(struct session *session, const uint64_t counters[MT_CNT_NR]);

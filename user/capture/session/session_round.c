@@ -25,21 +25,21 @@
 #define UNMARKED_MAX 16384	 /* for session__renew_marks(): a quarter of MT_SEEN_SLOTS */
 #define RING_DEFAULT (16u << 20) /* bytes; the BPF programs' default, too */
 
-static struct code_cache *codes(const struct session *s)
+static struct code_cache *codes(const struct session *session)
 {
-	return symbolizer__codes(s->decoder->names);
+	return symbolizer__codes(session->decoder->names);
 }
 
-size_t session__ring_size(const struct session *s)
+size_t session__ring_size(const struct session *session)
 {
-	return s->opts.ring_bytes ? s->opts.ring_bytes : RING_DEFAULT;
+	return session->opts.ring_bytes ? session->opts.ring_bytes : RING_DEFAULT;
 }
 
 /* Bytes at which the queue counts as full: a full ring, and records that come while it is
  * drained. */
-static size_t queue_max(const struct session *s)
+static size_t queue_max(const struct session *session)
 {
-	return session__ring_size(s) + session__ring_size(s) / 4 + (1u << 20);
+	return session__ring_size(session) + session__ring_size(session) / 4 + (1u << 20);
 }
 
 int session__enqueue(void *ctx, const void *rec, size_t len)

@@ -346,9 +346,9 @@ static int on_segment(struct sleep_stage *stage, const struct event *event)
 }
 
 /* Counts a live block in the range where it begins. */
-static void on_block(struct sleep_stage *s, const struct event *event)
+static void on_block(struct sleep_stage *stage, const struct event *event)
 {
-	struct range *range = find_range(s, event->addr);
+	struct range *range = find_range(stage, event->addr);
 
 	if (!range)
 		return;
@@ -396,9 +396,9 @@ static int on_event(struct sink *sink, const struct event *event)
 	return err || !stage->next ? err : stage->next->event(stage->next, event);
 }
 
-int sleep_stage__pump(struct sleep_stage *s, uint64_t now)
+int sleep_stage__pump(struct sleep_stage *stage, uint64_t now)
 {
-	return end_if_over(s, now);
+	return end_if_over(stage, now);
 }
 
 int sleep_stage__finish(struct sleep_stage *stage)
@@ -428,7 +428,7 @@ void sleep_stage__free(struct sleep_stage *stage)
 	free(stage);
 }
 
-void sleep_stage__send_to(struct sleep_stage *s, struct sink *next)
+void sleep_stage__send_to(struct sleep_stage *stage, struct sink *next)
 {
-	s->next = next;
+	stage->next = next;
 }

@@ -157,74 +157,76 @@ static inline bool reading__is_local(int err)
 
 /* 0; -ECANCELED; -ETIME: this thread has used limit_ns of CPU time since cpu_began, or
  * READING_WAITS times as much time has passed. */
-int reading__check_time(const struct reading *r);
+int reading__check_time(const struct reading *reading);
 /* Kind of a type. 0 or an error that ends the reading. */
-int reading__type_kind(struct reading *r, uint64_t type, enum type_kind *ret);
+int reading__type_kind(struct reading *reading, uint64_t type, enum type_kind *ret);
 /* Kind of an object's current type; TYPE_OTHER if it cannot be read. 0 or an error that ends the
  * reading. */
-int reading__kind_of(struct reading *r, uint64_t obj, enum type_kind *ret);
+int reading__kind_of(struct reading *reading, uint64_t obj, enum type_kind *ret);
 /* Adds a text to reading.text. *ret: its offset. 0, -ENOMEM or -E2BIG. */
-int reading__add_text(struct reading *r, const char *s, uint32_t *ret);
+int reading__add_text(struct reading *reading, const char *s, uint32_t *ret);
 #define READING_KEY 512 /* bytes of an attribute's name; longer names are cut and end in ".." */
 /* Text of a str object that names an attribute. 0 or -errno. */
-int reading__key(struct reading *r, uint64_t key, char *buf, size_t size);
+int reading__key(struct reading *reading, uint64_t key, char *buf, size_t size);
 
 /* ---- a reading ---- */
 
-/* Begins a reading of c with these options, and its clocks. The caller calls reading__fini() in any
- * case. 0 or -ENOMEM. */
-int reading__init(struct reading *r, struct census *c, const struct census_opts *o);
-void reading__fini(struct reading *r);
+/* Begins a reading of census with these options, and its clocks. The caller calls reading__fini()
+ * in any case. 0 or -ENOMEM. */
+int reading__init(struct reading *reading, struct census *census, const struct census_opts *opts);
+void reading__fini(struct reading *reading);
 /* Frees the lists and maps of objects, because a million tensors take much memory. The lists'
  * lengths stay. Only texts can be added afterwards. */
-void reading__forget_objects(struct reading *r);
+void reading__forget_objects(struct reading *reading);
 
 /* Parts of a reading, one file each. census.c calls them. */
 
 /* names.c: names the tensors of modules, of optimizers, and of caches for keys and values. 0 or an
  * error that ends the reading. */
-int census__name_objects(struct reading *r);
+int census__name_objects(struct reading *reading);
 
 /* tensors.c: the list of tensors */
 /* Finds the layout of tensors, if not known yet. all: also from unnamed tensors, if there are
  * enough named ones. -EAGAIN or -ENOTSUP, with *why: not found. */
-int census__calibrate(struct reading *r, bool all, const char **why);
-/* Reads all tensors into l, which must be empty. */
-int census__read_tensors(struct reading *r, struct census_list *l);
+int census__calibrate(struct reading *reading, bool all, const char **why);
+/* Reads all tensors into list, which must be empty. */
+int census__read_tensors(struct reading *reading, struct census_list *list);
 
 /* owners.c, owners_names.c: names tensors by the containers that hold them. census__find_owners()
  * searches the containers before the tensors are read, census__name_owners() again after. The
  * second one also sets reading.held with census_opts.memory. */
 struct census_owners;
 
-int census__find_owners(struct reading *r, struct census_owners **ret);
-int census__name_owners(struct reading *r, struct census_list *l, struct census_owners *before);
+int census__find_owners(struct reading *reading, struct census_owners **ret);
+int census__name_owners(struct reading *reading, struct census_list *list,
+			struct census_owners *before);
 void census_owners__free(struct census_owners *o); /* accepts NULL */
 
 /* counts.c: the steps that optimizers count. */
 /* Adds a count of an optimizer's steps that is a Python int; ignores other objects. 0 or an error
  * that ends the reading. */
-int census__python_count(struct reading *r, size_t optimizer, uint64_t obj);
+int census__python_count(struct reading *reading, size_t optimizer, uint64_t obj);
 /* Reads the values of all tensors of the list that count steps. 0 or an error that ends the
  * reading. */
-int census__read_counts(struct reading *r, const struct census_list *l);
+int census__read_counts(struct reading *reading, const struct census_list *list);
 
 /* models.c: the trees of modules. */
 struct nntree;
 
 /* Adds a tree of modules. graph: torch.fx made it from the modules of another tree. *ret: 1 + index
  * in reading.models. */
-int census__add_model(struct reading *r, const struct nntree *t, bool graph, uint32_t *ret);
+int census__add_model(struct reading *reading, const struct nntree *tree, bool graph,
+		      uint32_t *ret);
 /* Sets model_root.first_alike of all models. Call it when all tensors of modules have names. */
-int census__find_alike(struct reading *r);
+int census__find_alike(struct reading *reading);
 /* Sets the paths of models to those of the variables that both searches found. */
-int census__reach_models(struct reading *r, const struct census_owners *l);
+int census__reach_models(struct reading *reading, const struct census_owners *owners);
 /* Puts variables before the names of tensors in models that have names in common. */
-int census__front_names(struct reading *r, struct census_list *l);
-/* Sets the models and fronts of s. Their texts point into reading.text, so no text may be added
- * afterwards. */
-int census__take_models(struct reading *r, struct census_state *s);
+int census__front_names(struct reading *reading, struct census_list *list);
+/* Sets the models and fronts of *state. Their texts point into reading.text, so no text may be
+ * added afterwards. */
+int census__take_models(struct reading *reading, struct census_state *state);
 
 /* merge.c: combines n tensors and their labels into storages. */
-int census__merge(struct reading *r, const struct pytensor *v, const struct label *labels, size_t n,
-		  struct census_state *ret);
+int census__merge(struct reading *reading, const struct pytensor *tensors,
+		  const struct label *labels, size_t n, struct census_state *ret);

@@ -65,9 +65,9 @@ struct job_steps *job_steps__new(void)
 	return steps;
 }
 
-void job_steps__free(struct job_steps *j)
+void job_steps__free(struct job_steps *steps)
 {
-	free(j);
+	free(steps);
 }
 
 /* ---- values ---- */
@@ -201,9 +201,9 @@ static void settle_until(struct job_steps *steps, uint64_t time)
 	steps->n_waiting = n_left;
 }
 
-void job_steps__settle(struct job_steps *j)
+void job_steps__settle(struct job_steps *steps)
 {
-	settle_until(j, UINT64_MAX);
+	settle_until(steps, UINT64_MAX);
 }
 
 void job_steps__ended(struct job_steps *steps, uint64_t time)
@@ -213,9 +213,9 @@ void job_steps__ended(struct job_steps *steps, uint64_t time)
 	steps->looked = false;
 }
 
-void job_steps__lost(struct job_steps *j)
+void job_steps__lost(struct job_steps *steps)
 {
-	j->lost = true;
+	steps->lost = true;
 }
 
 /* Queues a reading of a count until the steps up to its end are known. */
@@ -320,9 +320,9 @@ static const struct offset *find_offset(const struct tally *tally, uint64_t valu
 }
 
 /* An offset with the readings of the next higher one, which were made within a step. */
-static struct offset with_next(const struct tally *t, const struct offset *o)
+static struct offset with_next(const struct tally *tally, const struct offset *o)
 {
-	const struct offset *next = find_offset(t, o->value + 1);
+	const struct offset *next = find_offset(tally, o->value + 1);
 	struct offset ret = *o;
 
 	if (!next)

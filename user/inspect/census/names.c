@@ -142,15 +142,15 @@ struct tree {
 /* Order in which trees name tensors: graphs of torch.fx last, larger trees first. */
 static int by_precedence(const void *a, const void *b)
 {
-	const struct tree *x = a, *y = b;
-	size_t nx = x->tree->n;
+	const struct tree *tree = a, *y = b;
+	size_t nx = tree->tree->n;
 	size_t ny = y->tree->n;
 
-	if (x->graph != y->graph)
-		return x->graph - y->graph;
+	if (tree->graph != y->graph)
+		return tree->graph - y->graph;
 	if (nx != ny)
 		return nx < ny ? 1 : -1;
-	return x->order < y->order ? -1 : 1;
+	return tree->order < y->order ? -1 : 1;
 }
 
 /* Adds all modules that another module holds to *children. */

@@ -134,10 +134,11 @@ struct census_owners {
  * one, which sets OWNED_SAME of each tensor in it that is still at its place. 0 or an error that
  * ends the reading; unreadable objects are left out. The caller calls census_owners__fini() in any
  * case. */
-int census_owners__search(struct reading *r, struct census_owners *l, struct census_owners *before);
+int census_owners__search(struct reading *reading, struct census_owners *owners,
+			  struct census_owners *before);
 /* The place of a tensor that the first search found. NULL: the search did not find the tensor. */
-struct owned *census_owners__find(const struct census_owners *l, uint64_t obj);
-void census_owners__fini(struct census_owners *l);
+struct owned *census_owners__find(const struct census_owners *owners, uint64_t obj);
+void census_owners__fini(struct census_owners *owners);
 
 /* ---- owners_found.c ---- */
 
@@ -148,9 +149,9 @@ static inline bool census_owners__fatal(int err)
 }
 
 /* Whether a limit has ended the search. */
-bool census_owners__over_limit(struct census_owners *l);
+bool census_owners__over_limit(struct census_owners *owners);
 /* Adds a path. *ret: its offset in census_owners.text. 0 or -ENOMEM. */
-int census_owners__add_text(struct census_owners *l, const char *s, uint32_t *ret);
+int census_owners__add_text(struct census_owners *owners, const char *s, uint32_t *ret);
 
 /* An object in a container, or all its objects with the same word. Their path, which is the
  * container's and the word, is made on first use. */
@@ -163,40 +164,41 @@ struct child {
 
 /* Handles an object found in a container: records a tensor or memory, or queues a container. 0 or
  * an error that ends the search. */
-int census_owners__add_found(struct census_owners *l, struct child *c, uint64_t obj);
+int census_owners__add_found(struct census_owners *owners, struct child *child, uint64_t obj);
 /* Queues a container of n items again if its turn ended before item `end`, which is not the last. */
-int census_owners__add_rest(struct census_owners *l, const struct node *holder, uint64_t end,
+int census_owners__add_rest(struct census_owners *owners, const struct node *holder, uint64_t end,
 			    uint64_t n);
 /* Adds a root. *ret: its index. 0, -ENOMEM or -E2BIG. */
-int census_owners__open_root(struct census_owners *l, const char *suffix, uint32_t *ret);
+int census_owners__open_root(struct census_owners *owners, const char *suffix, uint32_t *ret);
 /* Adds a variable of a function. suffix: end of the names, as in struct root. */
-int census_owners__add_local(struct census_owners *l, const char *name, const char *suffix,
+int census_owners__add_local(struct census_owners *owners, const char *name, const char *suffix,
 			     uint64_t obj);
 
 /* owners_types.c. The shape of an object, SHAPE_NONE if it cannot be read. 0 or an error that ends
  * the search. */
-int census_owners__shape_of(struct census_owners *l, uint64_t obj, uint64_t *type, enum shape *ret);
+int census_owners__shape_of(struct census_owners *owners, uint64_t obj, uint64_t *type,
+			    enum shape *ret);
 /* Facts about a type. Never NULL: a type without a shape has no facts. */
-const struct owner_type *census_owners__type(const struct census_owners *l, uint64_t type);
+const struct owner_type *census_owners__type(const struct census_owners *owners, uint64_t type);
 /* Whether an object may hold other objects. ctx: the struct census_owners. */
 bool census_owners__is_container(void *ctx, uint64_t obj);
 
 /* owners_edges.c. Adds the objects that a container holds. 0 or an error, which ends the search if
  * it is census_owners__fatal(). */
-int census_owners__examine(struct census_owners *l, const struct node *n);
+int census_owners__examine(struct census_owners *owners, const struct node *n);
 /* Address of a field of an object: the n-th word after its head, from 0. */
-static inline uint64_t census_owners__field(const struct census_owners *l,
+static inline uint64_t census_owners__field(const struct census_owners *owners,
 					    const struct node *holder, unsigned n)
 {
-	return holder->obj + l->reading->mem.layout->ob_type + 8 + 8ul * n;
+	return holder->obj + owners->reading->mem.layout->ob_type + 8 + 8ul * n;
 }
 
 /* Adds an object if it is an exception. word: its name after the path of holder. */
-int census_owners__add_exception(struct census_owners *l, const struct node *holder, uint64_t obj,
-				 const char *word);
+int census_owners__add_exception(struct census_owners *owners, const struct node *holder,
+				 uint64_t obj, const char *word);
 /* Reads the entries of a dictionary into l->it. 0 or as pydict__items(). */
-int census_owners__read_dict(struct census_owners *l, uint64_t dict);
+int census_owners__read_dict(struct census_owners *owners, uint64_t dict);
 /* Adds the entries in l->it whose keys begin with prefix. The path of an entry is path, separator
  * and key. */
-int census_owners__add_globals(struct census_owners *l, const char *path, const char *separator,
-			       const char *prefix);
+int census_owners__add_globals(struct census_owners *owners, const char *path,
+			       const char *separator, const char *prefix);

@@ -115,9 +115,10 @@ static int add_gradients(struct reading *reading, const struct census_list *list
 }
 
 /* Allocates k's arrays for all tensors that find_keepers() may add. 0 or -ENOMEM. */
-static int make_room(struct keepers *k, const struct reading *r, const struct census_list *list)
+static int make_room(struct keepers *k, const struct reading *reading,
+		     const struct census_list *list)
 {
-	size_t most = r->npassing + 1; /* an array is never empty */
+	size_t most = reading->npassing + 1; /* an array is never empty */
 
 	for (size_t i = 0; i < list->n; i++)
 		most += list->v[i].grad_fn || list->labels[i].kind == CENSUS_PARAMETER;

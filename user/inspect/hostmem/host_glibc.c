@@ -59,15 +59,15 @@ struct frees {
 };
 
 /* A word of an arena, by its offset from the bins. */
-static uint64_t arena_word(const struct arena *a, int64_t from_bins)
+static uint64_t arena_word(const struct arena *arena, int64_t from_bins)
 {
-	return proc__word(a->words + 16 + from_bins);
+	return proc__word(arena->words + 16 + from_bins);
 }
 
 /* True if there may be a chunk of malloc at this address. */
-static bool may_be_chunk(const struct host_reading *r, uint64_t addr)
+static bool may_be_chunk(const struct host_reading *reading, uint64_t addr)
 {
-	return addr % 16 == 0 && host_places__is_private_memory(&r->maps, addr, 32);
+	return addr % 16 == 0 && host_places__is_private_memory(&reading->maps, addr, 32);
 }
 
 /* True if words is a copy of an arena's bins, which are at the address `bins` in the target. An

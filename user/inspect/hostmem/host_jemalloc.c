@@ -167,9 +167,9 @@ static uint64_t class_bytes(const struct jemalloc *jemalloc, unsigned szind)
 /* ---- reading the tables ---- */
 
 /* True if len bytes at addr are private memory, where jemalloc's tables are. */
-static bool may_be_table(const struct jemalloc *j, uint64_t addr, uint64_t len)
+static bool may_be_table(const struct jemalloc *jemalloc, uint64_t addr, uint64_t len)
 {
-	return addr && host_places__is_private_memory(&j->reading->maps, addr, len);
+	return addr && host_places__is_private_memory(&jemalloc->reading->maps, addr, len);
 }
 
 /* Returns the piece of the process's memory that has addr. Pages that are not resident read as
@@ -427,9 +427,10 @@ static int walk_node(struct jemalloc *jemalloc, unsigned level, uint64_t addr, u
 }
 
 /* Calls fn for each page with an extent. Returns 0, or the first other result of fn. */
-static int walk_tree(struct jemalloc *j, leaf_fn fn)
+static int walk_tree(struct jemalloc *jemalloc, leaf_fn fn)
 {
-	return walk_node(j, 0, j->root, 0, j->data.v + (j->root - j->data.addr), fn);
+	return walk_node(jemalloc, 0, jemalloc->root, 0,
+			 jemalloc->data.v + (jemalloc->root - jemalloc->data.addr), fn);
 }
 
 /* ---- finding the tree ---- */
@@ -782,9 +783,9 @@ static int add_range(struct host_spans *spans, size_t own, uint64_t start, uint6
 	return host_spans__add(spans, start, size, HOST_MALLOC);
 }
 
-static int add_free(struct jemalloc *j, uint64_t start, uint64_t size)
+static int add_free(struct jemalloc *jemalloc, uint64_t start, uint64_t size)
 {
-	return add_range(&j->reading->second, j->first_second, start, size);
+	return add_range(&jemalloc->reading->second, jemalloc->first_second, start, size);
 }
 
 /* Returns the next cached block in [start, end); 0: none. */
@@ -1043,9 +1044,9 @@ static bool may_have_tables(const struct host_reading *reading, size_t i)
 }
 
 /* The zeroed data after mapping i begins in the mapping's last page. */
-static struct host_data zeroed_data(const struct host_reading *r, size_t i)
+static struct host_data zeroed_data(const struct host_reading *reading, size_t i)
 {
-	const struct map *map = &r->maps.maps.v[i];
+	const struct map *map = &reading->maps.maps.v[i];
 	uint64_t len = map[1].end - map->end + HOST_PAGE;
 
 	return (struct host_data){ .addr = map->end - HOST_PAGE,

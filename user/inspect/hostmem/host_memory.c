@@ -24,9 +24,9 @@
 
 #define PAGE 4096ULL
 
-void host_ranges__init(struct host_ranges *h, host_ranges_fn fn, void *ctx)
+void host_ranges__init(struct host_ranges *ranges, host_ranges_fn fn, void *ctx)
 {
-	*h = (struct host_ranges){ .fn = fn, .ctx = ctx };
+	*ranges = (struct host_ranges){ .fn = fn, .ctx = ctx };
 }
 
 void host_ranges__free(struct host_ranges *ranges)
@@ -56,9 +56,10 @@ size_t host_ranges__find(const struct host_ranges *ranges, uint64_t addr)
 /* --- the blocks of a range */
 
 /* Begins a block of `size` bytes after the last one. */
-static int push_block(struct host_ranges *h, struct host_range *range, uint64_t size)
+static int push_block(struct host_ranges *ranges, struct host_range *range, uint64_t size)
 {
-	int err = h->fn(h->ctx, &range->owner, range->start + range->resident, size, true);
+	int err = ranges->fn(ranges->ctx, &range->owner, range->start + range->resident, size,
+			     true);
 
 	if (err)
 		return err;
@@ -239,9 +240,9 @@ static int split_range(struct host_ranges *ranges, uint64_t addr)
 }
 
 /* Makes start and end bounds of ranges. */
-static int cut_out(struct host_ranges *h, uint64_t start, uint64_t end)
+static int cut_out(struct host_ranges *ranges, uint64_t start, uint64_t end)
 {
-	return split_range(h, start) ?: split_range(h, end);
+	return split_range(ranges, start) ?: split_range(ranges, end);
 }
 
 int host_ranges__unmap(struct host_ranges *ranges, uint64_t start, uint64_t end)
@@ -581,9 +582,10 @@ static bool grows_heap(const struct host_memory *host, uint64_t start)
 }
 
 /* Takes a call of brk(): maps or unmaps what lies between the old and the new end of the heap. */
-static int on_brk(struct host_memory *host, const struct mt_rec_host *r, struct host_range *like)
+static int on_brk(struct host_memory *host, const struct mt_rec_host *record,
+		  struct host_range *like)
 {
-	uint64_t end = page_up(r->addr), old_end = host->heap_end;
+	uint64_t end = page_up(record->addr), old_end = host->heap_end;
 
 	host->heap_end = end;
 	if (!old_end || old_end == end)
@@ -688,9 +690,9 @@ int host_memory__record(struct host_memory *host, const struct mt_rec_host *reco
 
 static bool is_cancelled(void *ctx)
 {
-	struct host_memory *h = ctx;
+	struct host_memory *host = ctx;
 
-	return atomic_load(&h->cancel);
+	return atomic_load(&host->cancel);
 }
 
 /* Thread: reads the resident bytes. */
@@ -771,9 +773,9 @@ void host_memory__begin(struct host_memory *host, bool last)
 	}
 }
 
-bool host_memory__is_reading(const struct host_memory *h)
+bool host_memory__is_reading(const struct host_memory *host)
 {
-	return h && h->running && !atomic_load(&h->done);
+	return host && host->running && !atomic_load(&host->done);
 }
 
 int host_memory__join_reading(struct host_memory *host)

@@ -55,33 +55,33 @@ struct host_ranges {
 	void *ctx;
 };
 
-void host_ranges__init(struct host_ranges *h, host_ranges_fn fn, void *ctx);
-void host_ranges__free(struct host_ranges *h); /* without calls of fn */
+void host_ranges__init(struct host_ranges *ranges, host_ranges_fn fn, void *ctx);
+void host_ranges__free(struct host_ranges *ranges); /* without calls of fn */
 
 /* The functions below return 0, -ENOMEM, or the error of host_ranges.fn. They ignore ranges that
  * are empty or wrap around. like: template with owner, writable, named and fresh of new ranges. */
 
 /* Adds a new mapping in place of older ranges. resident: its resident bytes, 0 if not known. */
-int host_ranges__map(struct host_ranges *h, uint64_t start, uint64_t end,
+int host_ranges__map(struct host_ranges *ranges, uint64_t start, uint64_t end,
 		     const struct host_range *like, uint64_t resident);
 /* Removes the ranges in [start, end). The rest of a range that is cut keeps its share of the
  * resident bytes until they are set again. */
-int host_ranges__unmap(struct host_ranges *h, uint64_t start, uint64_t end);
+int host_ranges__unmap(struct host_ranges *ranges, uint64_t start, uint64_t end);
 /* As mremap(): the moved memory keeps its owner, and memory that is added has the owner of `like`. */
-int host_ranges__move(struct host_ranges *h, uint64_t from, uint64_t len, uint64_t to,
+int host_ranges__move(struct host_ranges *ranges, uint64_t from, uint64_t len, uint64_t to,
 		      uint64_t to_len, const struct host_range *like);
 /* As mprotect(): ranges in [start, end) that were not writable and have no resident bytes get the
  * owner of `like`. */
-int host_ranges__make_writable(struct host_ranges *h, uint64_t start, uint64_t end,
+int host_ranges__make_writable(struct host_ranges *ranges, uint64_t start, uint64_t end,
 			       const struct host_range *like);
 /* Sets the resident bytes of a range. More than its size count as its size. */
-int host_ranges__set(struct host_ranges *h, struct host_range *r, uint64_t resident);
+int host_ranges__set(struct host_ranges *ranges, struct host_range *range, uint64_t resident);
 
 /*
  * Charges `bytes` resident bytes, which the process has and the ranges do not have yet, to memory
  * that was mapped since the last reading (fresh), newest range first. *ret: bytes that were charged.
  */
-int host_ranges__charge(struct host_ranges *h, uint64_t bytes, uint64_t *ret);
+int host_ranges__charge(struct host_ranges *ranges, uint64_t bytes, uint64_t *ret);
 
 /* Returns the index of the range that contains addr, or of the first one above it. h->n: none. */
-size_t host_ranges__find(const struct host_ranges *h, uint64_t addr);
+size_t host_ranges__find(const struct host_ranges *ranges, uint64_t addr);

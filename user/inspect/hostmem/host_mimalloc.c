@@ -189,9 +189,9 @@ static bool is_reserved(const struct maps *maps, uint64_t addr, uint64_t size)
 }
 
 /* True if a list's first block, or none, lies in the page. */
-static bool is_in_page(const struct page *p, uint64_t block)
+static bool is_in_page(const struct page *page, uint64_t block)
 {
-	return !block || (block >= p->start && block - p->start < p->bytes);
+	return !block || (block >= page->start && block - page->start < page->bytes);
 }
 
 /* Parses entry, the description of a page that begins at index. left: slices up to the segment's
@@ -550,9 +550,9 @@ struct arena {
 	uint8_t *free;		     /* bitmap of free slices; owned */
 };
 
-static bool is_free(const struct arena *a, uint64_t slice)
+static bool is_free(const struct arena *arena, uint64_t slice)
 {
-	return a->free[slice / 8] >> slice % 8 & 1;
+	return arena->free[slice / 8] >> slice % 8 & 1;
 }
 
 /* Reads the bitmap of free slices. The bitmap of committed ones follows it, so that the distance
@@ -814,14 +814,14 @@ static int search_data(struct search *search, size_t i)
 /* True if arenas and large blocks can be in a mapping. */
 static bool is_large(const struct host_smaps *maps, size_t i)
 {
-	const struct map *m = &maps->maps.v[i];
+	const struct map *map = &maps->maps.v[i];
 
-	return maps->v[i].rss && m->end - m->start >= SEGMENT && host_places__is_anonymous(m);
+	return maps->v[i].rss && map->end - map->start >= SEGMENT && host_places__is_anonymous(map);
 }
 
-static uint64_t first_slice(const struct map *m)
+static uint64_t first_slice(const struct map *map)
 {
-	return (m->start + SLICE - 1) & ~(uint64_t)(SLICE - 1);
+	return (map->start + SLICE - 1) & ~(uint64_t)(SLICE - 1);
 }
 
 /* Finds an arena, and adds all arenas. The data of the library and of the program, which may have

@@ -101,9 +101,9 @@ static int parse_group(const struct host_reading *reading, const uint8_t *entry,
 }
 
 /* Bytes of the slot that a group of this size lies in: the smallest one that it fits into. */
-static uint64_t outer_slot(const struct group *g)
+static uint64_t outer_slot(const struct group *group)
 {
-	uint64_t size = UNIT + g->slots * g->slot;
+	uint64_t size = UNIT + group->slots * group->slot;
 
 	for (unsigned i = 0; i < CLASSES; i++)
 		if (class_units[i] * (uint64_t)UNIT >= size)

@@ -284,9 +284,9 @@ static int add_up(struct host_reading *reading)
 				      reading->opts->storages[i].size, HOST_TENSORS);
 	err = err ?: host_spans__resolve(&storages);
 	for (size_t i = 0; i < reading->pinned.n && !err; i++) {
-		const struct span *b = &reading->pinned.v[i];
-		uint64_t bytes = sum_requested(&storages, b->start, b->end),
-			 all = b->end - b->start;
+		const struct span *span = &reading->pinned.v[i];
+		uint64_t bytes = sum_requested(&storages, span->start, span->end),
+			 all = span->end - span->start;
 
 		part[HOST_PINNED_REQUESTED].bytes += bytes;
 		part[bytes ? HOST_PINNED_ROUNDING : HOST_PINNED_OTHER].bytes += all - bytes;
@@ -303,7 +303,7 @@ static int add_up(struct host_reading *reading)
 	return err;
 }
 
-int host_pinned__read(struct host_reading *r)
+int host_pinned__read(struct host_reading *reading)
 {
-	return find_blocks(r) ?: add_up(r);
+	return find_blocks(reading) ?: add_up(reading);
 }

@@ -132,9 +132,9 @@ int host_spans__resolve(struct host_spans *spans)
 
 ARRAY_UP_TO(spans_up_to, struct span, end)
 
-size_t host_spans__after(const struct host_spans *s, uint64_t addr)
+size_t host_spans__after(const struct host_spans *spans, uint64_t addr)
 {
-	return spans_up_to(s->v, s->n, addr);
+	return spans_up_to(spans->v, spans->n, addr);
 }
 
 struct host_allocator *host_reading__add_allocator(struct host_reading *reading, const char *name,
@@ -177,9 +177,10 @@ static const struct map *at_or_below(const struct maps *maps, uint64_t addr)
 	return k ? &maps->v[k - 1] : NULL;
 }
 
-bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, uint64_t size)
+bool host_places__is_private_memory(const struct host_smaps *smaps, uint64_t addr, uint64_t size)
 {
-	const struct map *map = at_or_below(&s->maps, addr), *last = s->maps.v + s->maps.n;
+	const struct map *map = at_or_below(&smaps->maps, addr),
+			 *last = smaps->maps.v + smaps->maps.n;
 	uint64_t end = map ? map->end : 0;
 
 	/* The heap may have grown since the mappings were read. */
@@ -190,21 +191,21 @@ bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, u
 	return map && addr < end && host_places__is_anonymous(map) && size <= end - addr;
 }
 
-bool host_places__is_code(const struct host_smaps *s, uint64_t addr)
+bool host_places__is_code(const struct host_smaps *smaps, uint64_t addr)
 {
-	const struct map *m = maps__find(&s->maps, addr);
+	const struct map *map = maps__find(&smaps->maps, addr);
 
-	return m && m->x && m->inode;
+	return map && map->x && map->inode;
 }
 
 /* True if mapping i has no file and directly follows a file's writable data, so that it begins with
  * the file's zeroed data (.bss). Other memory may follow in the same mapping. */
-static bool follows_data(const struct host_smaps *s, size_t i)
+static bool follows_data(const struct host_smaps *smaps, size_t i)
 {
-	const struct map *m = &s->maps.v[i], *before = i ? m - 1 : NULL;
+	const struct map *map = &smaps->maps.v[i], *before = i ? map - 1 : NULL;
 
-	return before && host_places__is_anonymous(m) && !*m->path && before->end == m->start &&
-	       before->inode && before->w && !before->shared;
+	return before && host_places__is_anonymous(map) && !*map->path &&
+	       before->end == map->start && before->inode && before->w && !before->shared;
 }
 
 /* The kernel holds the lock of the address space while it finds the pages of one read. */
@@ -371,7 +372,7 @@ static int find_stacks(struct host_reading *reading)
 	return err;
 }
 
-int host_places__read(struct host_reading *r)
+int host_places__read(struct host_reading *reading)
 {
-	return find_stacks(r) ?: find_bss(r);
+	return find_stacks(reading) ?: find_bss(reading);
 }

@@ -227,9 +227,9 @@ struct batch {
 };
 
 /* Reads the headers of the batch, adds them to its sum, and empties it. 0 or -errno. */
-static int read_batch(const struct host_reading *r, struct batch *batch)
+static int read_batch(const struct host_reading *reading, struct batch *batch)
 {
-	int err = proc__readv(r->proc, batch->piece, batch->n);
+	int err = proc__readv(reading->proc, batch->piece, batch->n);
 
 	if (err)
 		return err;
@@ -284,9 +284,9 @@ static bool are_swapped(const struct host_reading *reading, const struct arenas 
 	if (reading->maps.brief)
 		return reading->swap;
 	for (size_t i = 0; i < arenas->n; i++) {
-		const struct map *m = maps__find(&reading->maps.maps, arenas->v[i].addr);
+		const struct map *map = maps__find(&reading->maps.maps, arenas->v[i].addr);
 
-		if (!m || reading->maps.v[m - reading->maps.maps.v].swap)
+		if (!map || reading->maps.v[map - reading->maps.maps.v].swap)
 			return true;
 	}
 	return false;

@@ -201,9 +201,9 @@ static int each_words(struct host_resident *resident, uint64_t start, uint64_t e
 }
 
 /* True if a word of pagemap is of a resident page other than the page of zeros. */
-static bool is_resident(const struct host_resident *r, uint64_t word)
+static bool is_resident(const struct host_resident *resident, uint64_t word)
 {
-	return (word & WORD_PRESENT) && !(r->zero && (word & WORD_FRAME) == r->zero);
+	return (word & WORD_PRESENT) && !(resident->zero && (word & WORD_FRAME) == resident->zero);
 }
 
 uint64_t host_resident__zero_frame(void)
@@ -336,9 +336,9 @@ int host_resident__walk(struct host_resident *resident, uint64_t start, uint64_t
 static int scan_each(struct host_resident *resident, uint64_t start, uint64_t end, resident_fn fn,
 		     void *ctx)
 {
-	struct walk w = { .fn = fn, .ctx = ctx, .resident = resident, .swapped = true };
+	struct walk walk = { .fn = fn, .ctx = ctx, .resident = resident, .swapped = true };
 
-	return walk_by_scan(&w, start, end);
+	return walk_by_scan(&walk, start, end);
 }
 
 /* Appends a range to resident->v, or extends the last one. */
@@ -484,9 +484,11 @@ static int add_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 }
 
 /* Reads the words of the addresses that were collected. */
-static int flush_range(struct adding *a)
+static int flush_range(struct adding *adding)
 {
-	return a->end ? each_words(a->resident, a->start, a->end, add_words, a) : 0;
+	return adding->end
+		       ? each_words(adding->resident, adding->start, adding->end, add_words, adding)
+		       : 0;
 }
 
 /* Collects a range that PAGEMAP_SCAN found. Reads the words of the range before it, unless the gap

@@ -29,19 +29,19 @@ int host_samples__add(struct host_samples *samples, uint64_t blocks, uint64_t by
 
 static int by_stack(const void *a, const void *b)
 {
-	const struct host_sample *x = a, *y = b;
+	const struct host_sample *sample = a, *y = b;
 
-	if (x->calls != y->calls)
-		return x->calls < y->calls ? -1 : 1;
-	return memcmp(x->call, y->call, x->calls * sizeof(*x->call));
+	if (sample->calls != y->calls)
+		return sample->calls < y->calls ? -1 : 1;
+	return memcmp(sample->call, y->call, sample->calls * sizeof(*sample->call));
 }
 
 static int by_bytes(const void *a, const void *b)
 {
-	const struct host_sample *x = a, *y = b;
+	const struct host_sample *sample = a, *y = b;
 
-	if (x->bytes != y->bytes)
-		return x->bytes > y->bytes ? -1 : 1;
+	if (sample->bytes != y->bytes)
+		return sample->bytes > y->bytes ? -1 : 1;
 	return by_stack(a, b);
 }
 

@@ -278,26 +278,28 @@ static int read_first(struct reading *reading, size_t i)
 	return read_figures(reading, i, map->end);
 }
 
-static uint64_t size_of(const struct reading *g, size_t i)
+static uint64_t size_of(const struct reading *reading, size_t i)
 {
-	return g->smaps->maps.v[i].end - g->smaps->maps.v[i].start;
+	return reading->smaps->maps.v[i].end - reading->smaps->maps.v[i].start;
 }
 
-static bool is_reserved(const struct map *m)
+static bool is_reserved(const struct map *map)
 {
-	return !m->r && !m->w && !m->x;
+	return !map->r && !map->w && !map->x;
 }
 
 /* Mappings that can be accessed come before those that are reserved, small ones before large. */
 static int compare_large(const void *a, const void *b, void *ctx)
 {
-	const struct reading *g = ctx;
+	const struct reading *reading = ctx;
 	size_t i = *(const size_t *)a, k = *(const size_t *)b;
-	bool reserved = is_reserved(&g->smaps->maps.v[i]);
+	bool reserved = is_reserved(&reading->smaps->maps.v[i]);
 
-	if (reserved != is_reserved(&g->smaps->maps.v[k]))
+	if (reserved != is_reserved(&reading->smaps->maps.v[k]))
 		return reserved ? 1 : -1;
-	return size_of(g, i) < size_of(g, k) ? -1 : size_of(g, i) > size_of(g, k);
+	return size_of(reading, i) < size_of(reading, k)
+		       ? -1
+		       : size_of(reading, i) > size_of(reading, k);
 }
 
 /* Bytes of RSS that no mapping explains so far, beyond the error of the kernel's counters. */

@@ -44,12 +44,12 @@ struct host_resident;
  * after 256 GiB of addresses without memory, the mapping that is being read gets the rest of the
  * RSS. 0 or -errno; -EIO: text that cannot be parsed, -ESRCH, -ECANCELED.
  */
-int host_smaps__read(const struct proc *p, struct host_resident *r, bool shares,
+int host_smaps__read(const struct proc *proc, struct host_resident *resident, bool shares,
 		     struct host_smaps *ret);
 /* Parses the text of a smaps file, and changes the text meanwhile. For host_smaps__read() and
  * tests. 0, -EIO, -ENOMEM. */
 int host_smaps__parse(char *text, size_t len, struct host_smaps *ret);
-void host_smaps__free(struct host_smaps *s);
+void host_smaps__free(struct host_smaps *smaps);
 
 static inline uint64_t host_smaps__min(uint64_t a, uint64_t b)
 {
@@ -68,11 +68,11 @@ struct host_huge {
 
 /* Finds the devices that the kernel uses for MAP_HUGETLB, memfd and System V, and the mounts that
  * the process sees. Opens no file of the mounts. */
-void host_huge__find(const struct proc *p, struct host_huge *ret);
+void host_huge__find(const struct proc *proc, struct host_huge *ret);
 /* Adds the hugetlbfs mounts of a /proc/PID/mountinfo. For host_huge__find() and tests. */
 void host_huge__parse(const char *mountinfo, struct host_huge *ret);
 /* Whether a mapping is of a file on one of the devices. */
-bool host_huge__has(const struct host_huge *h, const struct map *m);
+bool host_huge__has(const struct host_huge *huge, const struct map *map);
 
 /* ---- resident pages ---- */
 
@@ -85,31 +85,32 @@ struct resident_range {
 /* Returns 0, or an error that ends the walk. */
 typedef int (*resident_fn)(void *ctx, uint64_t start, uint64_t end);
 
-/* Opens the page map of a process; borrows p. NULL with errno. */
-struct host_resident *host_resident__open(const struct proc *p);
-void host_resident__close(struct host_resident *r); /* accepts NULL */
+/* Opens the page map of a process; borrows proc. NULL with errno. */
+struct host_resident *host_resident__open(const struct proc *proc);
+void host_resident__close(struct host_resident *resident); /* accepts NULL */
 /* Sets a function that readings call between two system calls. If it returns true, the reading
  * fails with -ECANCELED. */
-void host_resident__cancel_by(struct host_resident *r, bool (*cancelled)(void *ctx), void *ctx);
+void host_resident__cancel_by(struct host_resident *resident, bool (*cancelled)(void *ctx),
+			      void *ctx);
 /*
  * Calls fn for the resident ranges of the pages of [start, end), in order; neighbours may come in
  * pieces. Does not change the process's memory. Pages of zeros that the kernel shares do not count
  * if the kernel can tell them (6.7 and later, or CAP_SYS_ADMIN). 0 or -errno.
  */
-int host_resident__walk(struct host_resident *r, uint64_t start, uint64_t end, resident_fn fn,
-			void *ctx);
+int host_resident__walk(struct host_resident *resident, uint64_t start, uint64_t end,
+			resident_fn fn, void *ctx);
 /* As host_resident__walk(), into an array of ranges that do not touch. end - start is at most
- * RESIDENT_SLICE. *v belongs to r and is valid until the next call. */
-int host_resident__read(struct host_resident *r, uint64_t start, uint64_t end,
-			const struct resident_range **v, size_t *n);
+ * RESIDENT_SLICE. *ranges belongs to resident and is valid until the next call. */
+int host_resident__read(struct host_resident *resident, uint64_t start, uint64_t end,
+			const struct resident_range **ranges, size_t *n);
 /* Adds up the resident bytes of [start, end). device: the mapping is of a device file, so only
  * pages of files count, not the device's own memory. 0 or -errno. */
-int host_resident__count(struct host_resident *r, uint64_t start, uint64_t end, bool device,
+int host_resident__count(struct host_resident *resident, uint64_t start, uint64_t end, bool device,
 			 uint64_t *ret);
 /* Reads the figures that smaps has, from the page map. pss is exact only if shares is set and
  * host_resident__knows_shares(). Both addresses are multiples of the page size. 0 or -errno. */
-int host_resident__figures(struct host_resident *r, uint64_t start, uint64_t end, bool shares,
-			   struct smaps_figures *ret);
+int host_resident__figures(struct host_resident *resident, uint64_t start, uint64_t end,
+			   bool shares, struct smaps_figures *ret);
 
 /* ---- an open page map, for host_resident.c and its test ---- */
 
@@ -145,21 +146,21 @@ struct host_resident {
 /* Frame of the kernel's page of zeros; 0: this process may not see frames. */
 uint64_t host_resident__zero_frame(void);
 
-/* Sums of /proc/PID/status when r was opened. */
-static inline const struct host_status *host_resident__status(const struct host_resident *r)
+/* Sums of /proc/PID/status when resident was opened. */
+static inline const struct host_status *host_resident__status(const struct host_resident *resident)
 {
-	return &r->status;
+	return &resident->status;
 }
 
 /* True if the kernel lacks PAGEMAP_SCAN (before Linux 6.7). The time of walks then grows with the
  * number of addresses. */
-static inline bool host_resident__lacks_scan(const struct host_resident *r)
+static inline bool host_resident__lacks_scan(const struct host_resident *resident)
 {
-	return r->no_scan;
+	return resident->no_scan;
 }
 
 /* True if PSS is known without smaps: /proc/kpagecount may be read. */
-static inline bool host_resident__knows_shares(const struct host_resident *r)
+static inline bool host_resident__knows_shares(const struct host_resident *resident)
 {
-	return r->counts >= 0;
+	return resident->counts >= 0;
 }

@@ -94,15 +94,15 @@ static uint32_t word4(const uint8_t *p)
 	return v;
 }
 
-static bool is_private(const struct host_reading *r, uint64_t addr, uint64_t size)
+static bool is_private(const struct host_reading *reading, uint64_t addr, uint64_t size)
 {
-	return addr % 8 == 0 && host_places__is_private_memory(&r->maps, addr, size);
+	return addr % 8 == 0 && host_places__is_private_memory(&reading->maps, addr, size);
 }
 
 /* As host_places__read_resident(). -ENOENT: the memory is not there any more. */
-static int read_table(const struct host_reading *r, uint64_t addr, void *buf, size_t len)
+static int read_table(const struct host_reading *reading, uint64_t addr, void *buf, size_t len)
 {
-	int err = host_places__read_resident(r, addr, buf, len);
+	int err = host_places__read_resident(reading, addr, buf, len);
 
 	return host_places__is_local(err) ? -ENOENT : err;
 }
@@ -258,9 +258,10 @@ struct heap_stats {
 };
 
 /* Parses {system_bytes, free_bytes, unmapped_bytes}. False: they cannot be these. */
-static bool parse_stats(const uint8_t *w, struct heap_stats *ret)
+static bool parse_stats(const uint8_t *words, struct heap_stats *ret)
 {
-	*ret = (struct heap_stats){ proc__word(w), proc__word(w + 8), proc__word(w + 16) };
+	*ret = (struct heap_stats){ proc__word(words), proc__word(words + 8),
+				    proc__word(words + 16) };
 	return ret->system && ret->system >> ADDRESS_BITS == 0 && ret->system % HOST_PAGE == 0 &&
 	       ret->free % HOST_PAGE == 0 && ret->returned % HOST_PAGE == 0 &&
 	       ret->free <= ret->system && ret->returned <= ret->system - ret->free;
@@ -525,9 +526,9 @@ static int find_in_data(struct tables *tables, struct windows *windows,
 	return find_caches(tables, data, &places->caches);
 }
 
-static bool is_own_file(const struct map *m)
+static bool is_own_file(const struct map *map)
 {
-	return !strncmp(map__base_name(m->path), "libtcmalloc", 11);
+	return !strncmp(map__base_name(map->path), "libtcmalloc", 11);
 }
 
 /* Finds the tables in the data of mapping i. -ENOENT: they are not there. */
@@ -549,9 +550,9 @@ static int find_in_file(struct tables *tables, struct windows *windows, size_t i
 
 /* True if Google's tcmalloc is a part of the file that the mapping maps: its functions are in a
  * section of their own (google_malloc, gperftools has none). Its tables are not read. */
-static bool has_google_malloc(const struct proc *p, const struct map *m)
+static bool has_google_malloc(const struct proc *proc, const struct map *map)
 {
-	struct elf *elf = elf__open_map(p, m);
+	struct elf *elf = elf__open_map(proc, map);
 	uint64_t addr, size;
 	bool found = elf && !elf__section(elf, "google_malloc", &addr, &size);
 
@@ -793,9 +794,9 @@ static int read_counters(struct tables *tables, struct heap_stats *s, struct fre
 }
 
 /* True if the spans of the page map and the counters agree, but for changes meanwhile. */
-static bool agree(const struct walk *w, const struct heap_stats *stats)
+static bool agree(const struct walk *walk, const struct heap_stats *stats)
 {
-	uint64_t bytes = w->pages << w->tables->at->shift;
+	uint64_t bytes = walk->pages << walk->tables->at->shift;
 	uint64_t apart = bytes > stats->system ? bytes - stats->system : stats->system - bytes;
 
 	return apart <= stats->system / 32 + (4u << 20);

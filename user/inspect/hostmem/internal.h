@@ -18,10 +18,10 @@ struct span {
 };
 
 /* Number of a span's bytes that lie in [start, end). */
-static inline uint64_t span__bytes_in(const struct span *s, uint64_t start, uint64_t end)
+static inline uint64_t span__bytes_in(const struct span *span, uint64_t start, uint64_t end)
 {
-	uint64_t from = s->start > start ? s->start : start;
-	uint64_t to = s->end < end ? s->end : end;
+	uint64_t from = span->start > start ? span->start : start;
+	uint64_t to = span->end < end ? span->end : end;
 
 	return to > from ? to - from : 0;
 }
@@ -32,13 +32,14 @@ struct host_spans {
 };
 
 /* Adds a range; an empty one is ignored, and one that wraps around is cut. 0 or -ENOMEM. */
-int host_spans__add(struct host_spans *s, uint64_t start, uint64_t size, uint8_t part);
+int host_spans__add(struct host_spans *spans, uint64_t start, uint64_t size, uint8_t part);
 /* Sorts the ranges by address and removes overlaps: the lower part keeps the bytes. 0 or
  * -ENOMEM. */
-int host_spans__resolve(struct host_spans *s);
-/* Returns the index of the first range that ends after addr. s->n: none. s must be resolved. */
-size_t host_spans__after(const struct host_spans *s, uint64_t addr);
-void host_spans__free(struct host_spans *s);
+int host_spans__resolve(struct host_spans *spans);
+/* Returns the index of the first range that ends after addr. spans->n: none. The ranges must be
+ * resolved. */
+size_t host_spans__after(const struct host_spans *spans, uint64_t addr);
+void host_spans__free(struct host_spans *spans);
 
 #define HOST_PAGE 4096u /* smallest page; addresses of mappings are multiples */
 
@@ -113,19 +114,19 @@ struct host_reading {
 };
 
 /* Whether a mapping is private memory without a file that can be read and written. */
-bool host_places__is_anonymous(const struct map *m);
+bool host_places__is_anonymous(const struct map *map);
 /* Whether [addr, addr + size) lies in one host_places__is_anonymous() mapping. The heap's mapping
  * counts as longer, because the heap may have grown since the mappings were read. */
-bool host_places__is_private_memory(const struct host_smaps *s, uint64_t addr, uint64_t size);
+bool host_places__is_private_memory(const struct host_smaps *smaps, uint64_t addr, uint64_t size);
 /* Whether addr is in a mapped program's code. */
-bool host_places__is_code(const struct host_smaps *s, uint64_t addr);
+bool host_places__is_code(const struct host_smaps *smaps, uint64_t addr);
 /* Reads the resident pages of [addr, addr + len); the others read as zeros. So it makes no page
  * resident. 0 or -errno. */
-int host_places__read_resident(const struct host_reading *r, uint64_t addr, uint8_t *buf,
+int host_places__read_resident(const struct host_reading *reading, uint64_t addr, uint8_t *buf,
 			       size_t len);
 /* Reads the writable data of mapping i and the file's zeroed data (.bss) after it, at most max
  * bytes. 0 or -errno. The caller frees ret->v. */
-int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
+int host_places__read_data(const struct host_reading *reading, size_t i, size_t max,
 			   struct host_data *ret);
 
 /* Readers of allocators. One that finds an allocator other than glibc's malloc in the process also
@@ -134,32 +135,33 @@ int host_places__read_data(const struct host_reading *r, size_t i, size_t max,
  *
  * Each adds what it finds to the reading's claims and ledger. 0, also if nothing was found, or an
  * error that ends the reading: -ENOMEM, -ESRCH, -EPERM. */
-int host_pinned__read(struct host_reading *r); /* before the claims are resolved */
-int host_pymalloc__read(struct host_reading *r);
-int host_glibc__read(struct host_reading *r);
-int host_jemalloc__read(struct host_reading *r);
-int host_tcmalloc__read(struct host_reading *r);
-int host_jeprof__read(struct host_reading *r);	 /* jemalloc's sampler; adds to o->samples only */
-int host_mimalloc__read(struct host_reading *r); /* after host_pymalloc__read() */
-int host_musl__read(struct host_reading *r);
+int host_pinned__read(struct host_reading *reading); /* before the claims are resolved */
+int host_pymalloc__read(struct host_reading *reading);
+int host_glibc__read(struct host_reading *reading);
+int host_jemalloc__read(struct host_reading *reading);
+int host_tcmalloc__read(struct host_reading *reading);
+int host_jeprof__read(
+	struct host_reading *reading); /* jemalloc's sampler; adds to o->samples only */
+int host_mimalloc__read(struct host_reading *reading); /* after host_pymalloc__read() */
+int host_musl__read(struct host_reading *reading);
 /* Adds an allocator to the ledger, with unknown figures. map: index of a mapping of the file that
  * has its code. Borrowed from r->l. NULL: no room. */
-struct host_allocator *host_reading__add_allocator(struct host_reading *r, const char *name,
+struct host_allocator *host_reading__add_allocator(struct host_reading *reading, const char *name,
 						   size_t map);
 /* Whether a mapping is a heap of a non-main arena, so that all of it is malloc's: the arena may
  * have shrunk since the mappings were read. After the claims are resolved. */
-bool host_glibc__is_heap(const struct host_reading *r, const struct map *m);
+bool host_glibc__is_heap(const struct host_reading *reading, const struct map *map);
 /* Finds malloc's chunks with mappings of their own. Call it after all other claims were added. */
-int host_glibc__find_mapped(struct host_reading *r);
+int host_glibc__find_mapped(struct host_reading *reading);
 /* Claims the stacks of threads, and by their program headers the zeroed data of mapped libraries. */
-int host_places__read(struct host_reading *r);
+int host_places__read(struct host_reading *reading);
 
 /* Adds blocks of malloc's sampler with the stack of return addresses `call`. bytes: estimate of all
  * live bytes that they stand for. 0, -ENOMEM, -E2BIG. */
-int host_samples__add(struct host_samples *s, uint64_t blocks, uint64_t bytes, const uint64_t *call,
-		      size_t calls);
+int host_samples__add(struct host_samples *samples, uint64_t blocks, uint64_t bytes,
+		      const uint64_t *call, size_t calls);
 /* Adds up samples with the same stack, and sorts by bytes. */
-void host_samples__merge(struct host_samples *s);
+void host_samples__merge(struct host_samples *samples);
 
 /* True if an error concerns one object only. Other errors end the reading. */
 static inline bool host_places__is_local(int err)

@@ -30,9 +30,9 @@ struct hostmem *hostmem__new(const struct proc *proc, const struct python *py)
 	return hostmem;
 }
 
-void hostmem__free(struct hostmem *h)
+void hostmem__free(struct hostmem *hostmem)
 {
-	free(h);
+	free(hostmem);
 }
 
 /* ---- parts ---- */
@@ -46,9 +46,9 @@ static bool is_shared_memory(const struct map *map)
 	       (map->shared && !map->inode);
 }
 
-static uint8_t part_of_shared(const struct map *m)
+static uint8_t part_of_shared(const struct map *map)
 {
-	const char *name = map__base_name(m->path);
+	const char *name = map__base_name(map->path);
 
 	/* Names of shared memory: "torch_PID_RANDOM_N" (torch/csrc/StorageSharing.cpp), "nccl-..."
 	 * (NCCL's src/misc/shmutils.cc). */

@@ -151,10 +151,10 @@ struct search {
 	struct malloc_file *ret;
 };
 
-static bool has_site_at(const struct malloc_file *f, uint64_t offset)
+static bool has_site_at(const struct malloc_file *file, uint64_t offset)
 {
-	for (size_t i = 0; i < f->n; i++)
-		if (f->site[i].offset == offset)
+	for (size_t i = 0; i < file->n; i++)
+		if (file->site[i].offset == offset)
 			return true; /* another name of the same function */
 	return false;
 }

@@ -48,9 +48,9 @@ static int divide_map(const struct residency *residency, const struct map *map, 
 		(*next)++;
 	for (i = *next; !err && i < residency->n_asked && residency->asked[i].start < map->end;
 	     i++) {
-		const struct host_asked *a = &residency->asked[i];
-		uint64_t from = a->start > at ? a->start : at;
-		uint64_t to = a->end < map->end ? a->end : map->end;
+		const struct host_asked *asked = &residency->asked[i];
+		uint64_t from = asked->start > at ? asked->start : at;
+		uint64_t to = asked->end < map->end ? asked->end : map->end;
 
 		err = add_part(parts, at, from, SIZE_MAX) ?: add_part(parts, from, to, i);
 		at = to;

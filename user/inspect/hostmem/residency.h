@@ -35,5 +35,5 @@ struct residency {
 			  where it can delay the target's threads */
 };
 
-int residency__read(struct residency *r); /* 0 or -errno; -ESRCH: the process has ended */
-void residency__free(struct residency *r);
+int residency__read(struct residency *residency); /* 0 or -errno; -ESRCH: the process has ended */
+void residency__free(struct residency *residency);

@@ -30,7 +30,7 @@ struct go_place {
 bool go_table__open(Elf *elf, struct go_table *ret);
 /* Reads the header of a table of `size` bytes, which stay the caller's. first_code: address of the
  * code, for a table that does not say it. False: another version. */
-bool go_table__read(const uint8_t *v, size_t size, uint64_t first_code, struct go_table *ret);
+bool go_table__read(const uint8_t *bytes, size_t size, uint64_t first_code, struct go_table *ret);
 /* Finds the function, file and line of an address of the file. Calls that the compiler inlined have
  * their own line and the name of the function around them. False: not found. */
-bool go_table__find(const struct go_table *t, uint64_t address, struct go_place *ret);
+bool go_table__find(const struct go_table *table, uint64_t address, struct go_place *ret);

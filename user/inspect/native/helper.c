@@ -611,8 +611,8 @@ static uint32_t add_text(struct wire_frames *out, const char *text)
 	if (!len || len + 1 > sizeof(out->chars) - out->text)
 		return 0;
 	for (uint32_t i = out->h.n; i-- > 0 && i + 4 > out->h.n;) {
-		const struct wire_frame *f = &out->v[i];
-		const uint32_t known[] = { f->build_id, f->function, f->file };
+		const struct wire_frame *frame = &out->v[i];
+		const uint32_t known[] = { frame->build_id, frame->function, frame->file };
 
 		for (size_t k = 0; k < 3; k++)
 			if (!strcmp(out->chars + known[k], text))
@@ -784,9 +784,10 @@ static const struct go_table *go_table_of(struct unwind *unwind, Dwfl_Module *mo
 }
 
 /* Fills a scope from the table of Go. */
-static void read_go_scope(struct unwind *u, Dwfl_Module *mod, Dwarf_Addr in, struct scope *scope)
+static void read_go_scope(struct unwind *unwind, Dwfl_Module *mod, Dwarf_Addr in,
+			  struct scope *scope)
 {
-	const struct go_table *table = go_table_of(u, mod);
+	const struct go_table *table = go_table_of(unwind, mod);
 	struct go_place place;
 	Dwarf_Addr bias;
 

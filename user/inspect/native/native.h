@@ -48,23 +48,23 @@ struct native_frames {
 	bool whole; /* the outermost frame is the thread's first */
 };
 
-/* Creates an unwinder for process p, which it borrows, and reads the process's map. NULL with
+/* Creates an unwinder for process proc, which it borrows, and reads the process's map. NULL with
  * errno. */
-struct native *native__new(const struct proc *p);
-void native__free(struct native *n); /* ends the helper; NULL is fine */
+struct native *native__new(const struct proc *proc);
+void native__free(struct native *native); /* ends the helper; NULL is fine */
 
 /*
- * Unwinds a stack. stack: copy of the `size` bytes from r->sp on. ret's texts belong to n and are
- * valid until the next call. 0, or a negative error: -ETIMEDOUT, -EPROTO: the helper was killed,
- * and the next call starts another one; -EPERM: the helper cannot be confined on this machine;
- * -EAGAIN: too many helpers were killed, so none is started for a minute; -ENOMEM, -errno.
+ * Unwinds a stack. stack: copy of the `size` bytes from r->sp on. ret's texts belong to native and
+ * are valid until the next call. 0, or a negative error: -ETIMEDOUT, -EPROTO: the helper was
+ * killed, and the next call starts another one; -EPERM: the helper cannot be confined on this
+ * machine; -EAGAIN: too many helpers were killed, so none is started for a minute; -ENOMEM, -errno.
  */
-int native__unwind(struct native *n, const struct native_regs *r, const void *stack, size_t size,
-		   struct native_frames *ret);
+int native__unwind(struct native *native, const struct native_regs *regs, const void *stack,
+		   size_t size, struct native_frames *ret);
 
 struct native_stats {
 	uint64_t stacks, failed; /* calls of native__unwind() */
 	uint64_t killed;	 /* helpers that were killed */
 	uint64_t ns;		 /* time spent in native__unwind() */
 };
-struct native_stats native__stats(const struct native *n);
+struct native_stats native__stats(const struct native *native);

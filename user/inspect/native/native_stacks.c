@@ -367,9 +367,9 @@ static bool debug_path(const struct module *module, const struct wire_need *need
 
 /* Opens a module's file, from its pin if the process has ended. Returns a descriptor or a negative
  * error. */
-static int open_module(const struct native *n, const struct module *module)
+static int open_module(const struct native *native, const struct module *module)
 {
-	int fd = proc__open_map(n->proc, &module->first);
+	int fd = proc__open_map(native->proc, &module->first);
 	char name[32];
 
 	if (fd >= 0 || module->pin < 0)
@@ -526,9 +526,9 @@ int native__unwind(struct native *native, const struct native_regs *regs, const 
 	return err;
 }
 
-struct native_stats native__stats(const struct native *n)
+struct native_stats native__stats(const struct native *native)
 {
-	return n->stats;
+	return native->stats;
 }
 
 /* ---- stacks that wait for their events ---- */
@@ -547,14 +547,14 @@ struct native_stacks {
 	uint64_t forgotten;   /* stacks that were dropped because too many waited */
 };
 
-struct native_stacks *native_stacks__new(const struct proc *proc, struct dict *d,
+struct native_stacks *native_stacks__new(const struct proc *proc, struct dict *dict,
 					 struct facts *facts)
 {
 	struct native_stacks *stacks = calloc(1, sizeof(*stacks));
 
 	if (!stacks)
 		return NULL;
-	stacks->dict = d;
+	stacks->dict = dict;
 	stacks->facts = facts;
 	stacks->kept = map64__new();
 	stacks->builds = map64__new();
@@ -588,9 +588,9 @@ void native_stacks__free(struct native_stacks *stacks)
 	free(stacks);
 }
 
-void native_stacks__refresh(struct native_stacks *s)
+void native_stacks__refresh(struct native_stacks *stacks)
 {
-	refresh_maps(s->native);
+	refresh_maps(stacks->native);
 }
 
 int native_stacks__record(struct native_stacks *stacks, const struct mt_rec_native *record,
@@ -636,9 +636,9 @@ static struct mt_rec_native *take_copy(struct native_stacks *stacks, uint32_t ti
 	return NULL;
 }
 
-void native_stacks__drop(struct native_stacks *s, uint32_t tid)
+void native_stacks__drop(struct native_stacks *stacks, uint32_t tid)
 {
-	free(take_copy(s, tid, 0));
+	free(take_copy(stacks, tid, 0));
 }
 
 /* Converts a number that the dictionary returned, with errno. 0: the dictionary is full.
@@ -648,9 +648,9 @@ static uint32_t dict_number(uint32_t n)
 	return n == UINT32_MAX && errno == ENOSPC ? 0 : n;
 }
 
-static uint32_t add_string(struct native_stacks *s, const char *text)
+static uint32_t add_string(struct native_stacks *stacks, const char *text)
 {
-	return *text ? dict_number(dict__string(s->dict, text, strlen(text))) : 0;
+	return *text ? dict_number(dict__string(stacks->dict, text, strlen(text))) : 0;
 }
 
 /* Sets the fact that has the build ID of a frame's file, so that the frames can be named on another
@@ -722,9 +722,9 @@ static size_t count_outside_python(const struct native_frames *frames)
 }
 
 /* True if a frame is code of PyTorch's allocator, which all stacks of its allocations have. */
-static bool is_of_allocator(const struct native_frame *f)
+static bool is_of_allocator(const struct native_frame *frame)
 {
-	return !strncmp(map__base_name(f->module), "libc10", strlen("libc10"));
+	return !strncmp(map__base_name(frame->module), "libc10", strlen("libc10"));
 }
 
 /* True if a frame is PyTorch's glue between an operator and its kernel, whose names have a thousand
@@ -806,7 +806,8 @@ static void set_counter(const struct native_stacks *stacks, const char *what, ui
 		facts__setf(stacks->facts, key, "%" PRIu64, n);
 }
 
-void native_stacks__set_facts(const struct native_stacks *stacks, const uint64_t c[MT_CNT_NR])
+void native_stacks__set_facts(const struct native_stacks *stacks,
+			      const uint64_t counters[MT_CNT_NR])
 {
 	struct native_stats stats = native__stats(stacks->native);
 
@@ -814,5 +815,5 @@ void native_stacks__set_facts(const struct native_stacks *stacks, const uint64_t
 	set_counter(stacks, "failed", stats.failed);
 	set_counter(stacks, "helpers_killed", stats.killed);
 	set_counter(stacks, "forgotten", stacks->forgotten);
-	set_counter(stacks, "not_copied", c[MT_CNT_NATIVE_OVER]);
+	set_counter(stacks, "not_copied", counters[MT_CNT_NATIVE_OVER]);
 }

@@ -71,10 +71,10 @@ struct answer_modules {
 	size_t n;
 };
 
-/* Checks an answer of len bytes and sets *ret, whose texts belong to a and m. False: the answer is
- * not valid. */
-bool wire__read_answer(const struct wire_frames *a, size_t len, const struct answer_modules *m,
-		       struct native_frames *ret);
+/* Checks an answer of len bytes and sets *ret, whose texts belong to a and modules. False: the
+ * answer is not valid. */
+bool wire__read_answer(const struct wire_frames *answer, size_t len,
+		       const struct answer_modules *modules, struct native_frames *ret);
 
 /* ---- the helper, which parses files of the target: see native.h ---- */
 

@@ -40,9 +40,9 @@ bool arrival__maps_torch(const struct maps *maps)
 	return false;
 }
 
-bool arrival__is_cuda(const struct map *m)
+bool arrival__is_cuda(const struct map *map)
 {
-	const char *name = m->x ? strrchr(m->path, '/') : NULL;
+	const char *name = map->x ? strrchr(map->path, '/') : NULL;
 
 	return name && (!strncmp(name, "/libcuda.so", 11) || !strncmp(name, "/libcudart", 10));
 }
@@ -65,9 +65,9 @@ static const char *const c10_functions[] = { "_ZN3c1025ProfiledCPUMemoryReporter
 /* True if the mapped file defines one of the functions in c10. unreadable: the answer for a file
  * that cannot be opened. Does not read the file through the process's memory: a page of it may have
  * to wait for a file system that the process serves. */
-static bool has_c10(const struct proc *p, const struct map *map, bool unreadable)
+static bool has_c10(const struct proc *proc, const struct map *map, bool unreadable)
 {
-	int fd = proc__open_map(p, map);
+	int fd = proc__open_map(proc, map);
 	struct elf *elf = fd < 0 ? NULL : elf__open_fd(fd);
 	/* A file that is no ELF file (ENOEXEC) is not PyTorch. */
 	bool ret = !elf && (fd < 0 ? unreadable : errno != ENOEXEC);

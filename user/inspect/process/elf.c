@@ -424,9 +424,9 @@ void elf__free(struct elf *elf)
 	free(elf);
 }
 
-bool elf__is_memory(const struct elf *e)
+bool elf__is_memory(const struct elf *elf)
 {
-	return e->process;
+	return elf->process;
 }
 
 char *elf__name(const struct elf *elf, char buf[ELF_NAME])
@@ -437,14 +437,14 @@ char *elf__name(const struct elf *elf, char buf[ELF_NAME])
 	return buf;
 }
 
-uint16_t elf__machine(const struct elf *e)
+uint16_t elf__machine(const struct elf *elf)
 {
-	return e->machine;
+	return elf->machine;
 }
 
-const char *elf__soname(const struct elf *e)
+const char *elf__soname(const struct elf *elf)
 {
-	return e->soname;
+	return elf->soname;
 }
 
 /* ---- addresses ---- */
@@ -466,9 +466,9 @@ static const Elf64_Shdr *find_section(const struct elf *elf, const char *name)
 	return NULL;
 }
 
-int elf__section(const struct elf *e, const char *name, uint64_t *addr, uint64_t *size)
+int elf__section(const struct elf *elf, const char *name, uint64_t *addr, uint64_t *size)
 {
-	const Elf64_Shdr *sh = find_section(e, name);
+	const Elf64_Shdr *sh = find_section(elf, name);
 
 	if (!sh)
 		return -ENOENT;

@@ -7,15 +7,15 @@
 #define ZR 31u /* in most instructions register 31 reads as zero */
 
 /* Bits `to` down to `from` of a word, as in the manual: bits(w, 31, 30). */
-/* Bits to..from of w, both included. */
-static uint32_t bits(uint32_t w, unsigned to, unsigned from)
+/* Bits to..from of word, both included. */
+static uint32_t bits(uint32_t word, unsigned to, unsigned from)
 {
-	return w >> from & ((1u << (to - from + 1)) - 1);
+	return word >> from & ((1u << (to - from + 1)) - 1);
 }
 
-static bool bit(uint32_t w, unsigned n)
+static bool bit(uint32_t word, unsigned n)
 {
-	return w >> n & 1;
+	return word >> n & 1;
 }
 
 /* Bits to..from of word, sign-extended. */
@@ -26,9 +26,9 @@ static int64_t signed_bits(uint32_t word, unsigned to, unsigned from)
 	return (int64_t)((uint64_t)bits(word, to, from) << (64 - n)) >> (64 - n);
 }
 
-static bool matches(uint32_t w, uint32_t mask, uint32_t value)
+static bool matches(uint32_t word, uint32_t mask, uint32_t value)
 {
-	return (w & mask) == value;
+	return (word & mask) == value;
 }
 
 /* Mask of the written register n, where 31 is the zero register. */
@@ -44,15 +44,15 @@ static uint32_t reg_or_sp(uint32_t n)
 }
 
 /* Field Rd or Rt: the destination register, or the one loaded or stored. */
-static uint32_t rd(uint32_t w)
+static uint32_t rd(uint32_t word)
 {
-	return bits(w, 4, 0);
+	return bits(word, 4, 0);
 }
 
 /* Field Rn: the first source, or the base of an address. */
-static uint32_t rn(uint32_t w)
+static uint32_t rn(uint32_t word)
 {
-	return bits(w, 9, 5);
+	return bits(word, 9, 5);
 }
 
 /* ---- data processing ---- */
@@ -141,9 +141,9 @@ static int decode_vectors(uint32_t word, struct insn_a64 *in)
 /* ---- branches and system ---- */
 
 /* Hints: nop, pointer authentication, bti and others, by number. */
-static int decode_hint(uint32_t w, struct insn_a64 *in)
+static int decode_hint(uint32_t word, struct insn_a64 *in)
 {
-	uint32_t number = bits(w, 11, 5);
+	uint32_t number = bits(word, 11, 5);
 
 	in->kind = A64_HINT;
 	switch (number) {

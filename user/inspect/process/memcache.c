@@ -30,9 +30,9 @@ struct memcache *memcache__new(const struct proc *proc)
 	return cache;
 }
 
-void memcache__free(struct memcache *c)
+void memcache__free(struct memcache *cache)
 {
-	free(c);
+	free(cache);
 }
 
 void memcache__forget(struct memcache *cache)

@@ -8,12 +8,12 @@
 struct proc;
 struct memcache;
 
-struct memcache *memcache__new(const struct proc *p); /* borrows p. NULL on ENOMEM */
-void memcache__free(struct memcache *c);	      /* accepts NULL */
+struct memcache *memcache__new(const struct proc *proc); /* borrows proc. NULL on ENOMEM */
+void memcache__free(struct memcache *cache);		 /* accepts NULL */
 /* Drops all blocks. */
-void memcache__forget(struct memcache *c);
+void memcache__forget(struct memcache *cache);
 /* Reads through the cache, all or nothing: 0, -EFAULT, -ESRCH, -EPERM. */
-int memcache__read(struct memcache *c, uint64_t addr, void *buf, size_t len);
+int memcache__read(struct memcache *cache, uint64_t addr, void *buf, size_t len);
 /* Reads the process's memory itself and drops the cached blocks of this range. Returns as
  * memcache__read(). */
-int memcache__read_now(struct memcache *c, uint64_t addr, void *buf, size_t len);
+int memcache__read_now(struct memcache *cache, uint64_t addr, void *buf, size_t len);

@@ -104,9 +104,9 @@ int seccomp__mode(const struct proc *proc)
 	return highest;
 }
 
-bool seccomp__allows_returns(const struct proc *p)
+bool seccomp__allows_returns(const struct proc *proc)
 {
-	return !seccomp__filters_returns() || seccomp__mode(p) == 0;
+	return !seccomp__filters_returns() || seccomp__mode(proc) == 0;
 }
 
 bool seccomp__keeps_shadow_stack(const char *release)

@@ -17,11 +17,11 @@ struct site_body {
 };
 
 /* True if all control flow to this offset comes from the entry, once per call. */
-static inline bool site_body__only_from_entry(const struct site_body *b, size_t offset)
+static inline bool site_body__only_from_entry(const struct site_body *body, size_t offset)
 {
 	if (!offset)
 		return true;
-	return b->whole && b->first_target > offset && !(b->indirect && b->indexed);
+	return body->whole && body->first_target > offset && !(body->indirect && body->indexed);
 }
 
 int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigned args,

@@ -29,16 +29,16 @@ void pyitems__fini(struct pyitems *it); /* {0} is a valid initial value */
 #define PYTYPE_DICT (1ul << 29)
 #define PYTYPE_TYPE (1ul << 31)
 /* 0 if obj's type has this bit, -EBADMSG if not, -EFAULT. */
-int pydict__check_kind(struct pymem *m, uint64_t obj, uint64_t bit);
+int pydict__check_kind(struct pymem *mem, uint64_t obj, uint64_t bit);
 /* The tuple or bytes object that a field points to, and its length. Returns as
  * pydict__check_kind(). */
-int pydict__sequence(struct pymem *m, uint64_t field, uint64_t bit, uint64_t *obj, uint64_t *n);
+int pydict__sequence(struct pymem *mem, uint64_t field, uint64_t bit, uint64_t *obj, uint64_t *n);
 /* Current type of an object. -EBADMSG for a NULL or misaligned pointer. */
-int pydict__type_of(struct pymem *m, uint64_t obj, uint64_t *type);
+int pydict__type_of(struct pymem *mem, uint64_t obj, uint64_t *type);
 
 /* Entries of a dict or of a subclass of it. An OrderedDict's order after move_to_end() is ignored.
  * 0, -EBADMSG not a dict, -EAGAIN keeps changing, -E2BIG, -EFAULT, -ENOMEM. */
-int pydict__items(struct pymem *m, uint64_t dict, struct pyitems *ret);
+int pydict__items(struct pymem *mem, uint64_t dict, struct pyitems *ret);
 /* Attributes in an instance's own dictionary, in every version's layout. type: the instance's type.
  * Returns as pydict__items(). */
-int pydict__attrs(struct pymem *m, uint64_t obj, uint64_t type, struct pyitems *ret);
+int pydict__attrs(struct pymem *mem, uint64_t obj, uint64_t type, struct pyitems *ret);

@@ -35,7 +35,7 @@ int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret);
 /* Finds the lists in at most 512 KiB from base, the interpreter's or the runtime's state.
  * increments: the collector may work in increments (CPython 3.14), which costs a second search.
  * Returns as pygc__find(). */
-int pygc__search(const struct proc *p, uint64_t base, bool increments, struct pygc *ret);
+int pygc__search(const struct proc *proc, uint64_t base, bool increments, struct pygc *ret);
 
 struct pygc_stats {
 	uint64_t objects; /* calls of fn; an object that changes lists meanwhile counts twice */
@@ -48,6 +48,6 @@ struct pygc_stats {
  * CLOCK_MONOTONIC, ns; -ETIME after it. Each object was in its list at some moment and may be gone.
  * 0, -ETIME, -E2BIG, -ESRCH, -EPERM.
  */
-int pygc__walk(const struct pygc *gc, struct memcache *c, uint64_t deadline,
+int pygc__walk(const struct pygc *gc, struct memcache *cache, uint64_t deadline,
 	       int (*fn)(uint64_t obj, uint64_t type, void *ctx), void *ctx,
 	       struct pygc_stats *stats);

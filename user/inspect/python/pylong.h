@@ -7,4 +7,4 @@
 
 /* Reads an int from 0 to 2^60 - 1. 0; -EBADMSG: not an int; -E2BIG: negative or larger; or the
  * error of the read. */
-int pylong__read(struct pymem *m, uint64_t obj, uint64_t *ret);
+int pylong__read(struct pymem *mem, uint64_t obj, uint64_t *ret);

@@ -512,9 +512,9 @@ static int check_machine(const struct python *py, const char **why)
 }
 
 /* Finds the interpreter's files, its version and layout. 0 or -errno with *why. */
-static int open_interpreter(struct python *py, const struct maps *m, const char **why)
+static int open_interpreter(struct python *py, const struct maps *maps, const char **why)
 {
-	int err = find_files(py, m, why) ?: check_machine(py, why);
+	int err = find_files(py, maps, why) ?: check_machine(py, why);
 
 	if (err)
 		return err;

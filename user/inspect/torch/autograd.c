@@ -73,16 +73,16 @@ void node_guess__see(struct node_guess *guess, uint32_t tid, uint64_t node,
 
 /* True if few of the nodes have impossible values in layout i: at most an eighth of the other
  * nodes' number, and 4 more, since few nodes prove little. */
-static bool is_plausible(const struct node_guess *g, unsigned int i)
+static bool is_plausible(const struct node_guess *guess, unsigned int i)
 {
-	return g->bad[i] <= 4 + (g->seen - g->bad[i]) / 8;
+	return guess->bad[i] <= 4 + (guess->seen - guess->bad[i]) / 8;
 }
 
 /* True if layout i has far more nodes in order than layout k: twice as many, and 8 more, since few
  * nodes prove little. */
-static bool is_better(const struct node_guess *g, unsigned int i, unsigned int k)
+static bool is_better(const struct node_guess *guess, unsigned int i, unsigned int k)
 {
-	return is_plausible(g, i) && g->good[i] > 8 + 2 * g->good[k];
+	return is_plausible(guess, i) && guess->good[i] > 8 + 2 * guess->good[k];
 }
 
 /* Prefers the layout of PyTorch's version, unless another one fits far better. */

@@ -255,9 +255,9 @@ static int find_slot(const struct proc *proc, const struct maps *maps, uint64_t 
 }
 
 /* Reads a word that must be a pointer. -EFAULT also if it is not. */
-static int read_pointer(const struct proc *p, uint64_t addr, uint64_t *ret)
+static int read_pointer(const struct proc *proc, uint64_t addr, uint64_t *ret)
 {
-	int err = proc__read_u64(p, addr, ret);
+	int err = proc__read_u64(proc, addr, ret);
 
 	if (err)
 		return err;
@@ -345,14 +345,14 @@ struct cudaalloc *cudaalloc__open(const struct proc *proc, const struct maps *ma
 	return alloc;
 }
 
-void cudaalloc__free(struct cudaalloc *a)
+void cudaalloc__free(struct cudaalloc *alloc)
 {
-	free(a);
+	free(alloc);
 }
 
-enum alloc_backend cudaalloc__backend(const struct cudaalloc *a)
+enum alloc_backend cudaalloc__backend(const struct cudaalloc *alloc)
 {
-	return a->backend;
+	return alloc->backend;
 }
 
 int cudaalloc__update_backend(struct cudaalloc *alloc)
@@ -370,19 +370,19 @@ int cudaalloc__update_backend(struct cudaalloc *alloc)
 	return err;
 }
 
-const char *cudaalloc__type(const struct cudaalloc *a)
+const char *cudaalloc__type(const struct cudaalloc *alloc)
 {
-	return a->type;
+	return alloc->type;
 }
 
-bool cudaalloc__calibrated(const struct cudaalloc *a)
+bool cudaalloc__calibrated(const struct cudaalloc *alloc)
 {
-	return a->calibrated;
+	return alloc->calibrated;
 }
 
-const char *cudaalloc__why(const struct cudaalloc *a)
+const char *cudaalloc__why(const struct cudaalloc *alloc)
 {
-	return a->why;
+	return alloc->why;
 }
 
 /* ---- calibration ---- */
@@ -448,17 +448,17 @@ static bool is_proved(struct cudaalloc *alloc, const struct layout *layout)
 	return ok;
 }
 
-static int accept_layout(struct cudaalloc *alloc, const struct layout *l)
+static int accept_layout(struct cudaalloc *alloc, const struct layout *layout)
 {
-	alloc->layout = *l;
+	alloc->layout = *layout;
 	alloc->calibrated = true;
 	alloc->why[0] = '\0';
 	return 0;
 }
 
-static int set_why(struct cudaalloc *a, int err, const char *why)
+static int set_why(struct cudaalloc *alloc, int err, const char *why)
 {
-	snprintf(a->why, sizeof(a->why), "%s", why);
+	snprintf(alloc->why, sizeof(alloc->why), "%s", why);
 	return err;
 }
 

@@ -349,9 +349,9 @@ static void find_maps(const uint8_t *object, size_t len, struct layout *layout, 
 	}
 }
 
-static int set_why(struct cudaalloc *a, int err, const char *why)
+static int set_why(struct cudaalloc *alloc, int err, const char *why)
 {
-	snprintf(a->why, sizeof(a->why), "%s", why);
+	snprintf(alloc->why, sizeof(alloc->why), "%s", why);
 	return err;
 }
 

@@ -86,14 +86,14 @@ static inline bool pointer_like(uint64_t v)
 
 /* Reads [addr, addr + len) up to the first page that cannot be read. Bytes read, 0: none, or
  * -errno. */
-long cudaalloc_mem__read_window(const struct proc *p, uint64_t addr, uint8_t *buf, size_t len);
+long cudaalloc_mem__read_window(const struct proc *proc, uint64_t addr, uint8_t *buf, size_t len);
 
 /* Reads len bytes at each of n addresses and calls fn for each, in order, until it returns
  * non-zero; data is NULL for an item that cannot be read. One system call reads many items, and
  * adjacent ones together, so sorted addresses are faster. 0, the value that fn returned, or -errno.
  */
 typedef int (*item_fn)(void *ctx, size_t i, const uint8_t *data);
-int cudaalloc_mem__read_items(const struct proc *p, const uint64_t *addrs, size_t n, size_t len,
+int cudaalloc_mem__read_items(const struct proc *proc, const uint64_t *addrs, size_t n, size_t len,
 			      item_fn fn, void *ctx);
 
 /* A growing array of addresses. */
@@ -101,9 +101,9 @@ struct addrs {
 	uint64_t *v;
 	size_t n, cap;
 };
-int addrs__add(struct addrs *a, uint64_t addr); /* 0, -ENOMEM, -EFBIG above MAX_BLOCKS */
-void addrs__sort(struct addrs *a);		/* also removes duplicates */
-void addrs__free(struct addrs *a);
+int addrs__add(struct addrs *addrs, uint64_t addr); /* 0, -ENOMEM, -EFBIG above MAX_BLOCKS */
+void addrs__sort(struct addrs *addrs);		    /* also removes duplicates */
+void addrs__free(struct addrs *addrs);
 
 /* ---- containers (cudaalloc_mem.c) ---- */
 
@@ -118,8 +118,8 @@ bool table__parse(const uint8_t *header, struct table *ret);
 /* Calls fn for each used entry. width: bytes of an entry, 24 for a map of pointers, 16 for a set.
  * *seen: their number. 0, -EFAULT: unreadable entries, or the value that fn returned. */
 typedef int (*entry_fn)(void *ctx, const uint8_t *entry);
-int table__each(const struct proc *p, const struct table *t, size_t width, entry_fn fn, void *ctx,
-		uint64_t *seen);
+int table__each(const struct proc *proc, const struct table *table, size_t width, entry_fn fn,
+		void *ctx, uint64_t *seen);
 
 struct tree {		     /* a std::set */
 	uint64_t root, head; /* addresses; root 0: empty; head: the root's parent */
@@ -129,8 +129,8 @@ struct tree {		     /* a std::set */
 bool tree__parse(const uint8_t *header, uint64_t addr, struct tree *ret);
 /* Adds the values of n sets to out, about `most` at most. Sets *torn if some are missing. 0 or
  * -errno. */
-int cudaalloc_mem__tree_values(const struct proc *p, const struct tree *t, size_t n, uint64_t most,
-			       struct addrs *out, bool *torn);
+int cudaalloc_mem__tree_values(const struct proc *proc, const struct tree *t, size_t n,
+			       uint64_t most, struct addrs *out, bool *torn);
 
 /* ---- the allocator (cudaalloc_find.c) ---- */
 
@@ -162,14 +162,15 @@ struct devices {
 };
 /* Reads the device allocators, with fields F_DEVICES to F_SETS known. 0, -ESTALE: not found there,
  * or -errno. */
-int devices__read(const struct cudaalloc *a, const struct layout *l, struct devices *ret);
+int devices__read(const struct cudaalloc *alloc, const struct layout *layout, struct devices *ret);
 /* Reads the pools of all devices, also private ones. 0; 1: a pool was changing; or -errno. */
-int devices__pools(const struct cudaalloc *a, const struct layout *l, const struct devices *d,
-		   struct pools *ret);
-void devices__free(struct devices *d);
+int devices__pools(const struct cudaalloc *alloc, const struct layout *layout,
+		   const struct devices *devices, struct pools *ret);
+void devices__free(struct devices *devices);
 /* Finds F_DEVICES, F_LARGE, F_SMALL, F_SETS, F_MAPS and F_NMAPS. object: the first len bytes of the
  * allocator object. 0, -EAGAIN, -ENOTSUP, -errno. */
-int layout__find_devices(struct cudaalloc *a, const uint8_t *object, size_t len, struct layout *l);
+int layout__find_devices(struct cudaalloc *alloc, const uint8_t *object, size_t len,
+			 struct layout *layout);
 
 /* ---- Blocks (cudaalloc_block.c) ---- */
 
@@ -191,12 +192,13 @@ enum {
 void stat_array__parse(const uint8_t *p, struct stat_array *ret);
 bool stat_array__like(const struct stat_array *s); /* whether the values can be a StatArray's */
 
-/* Finds all fields that the current memory shows; others are -1. 0, -EAGAIN with a->why, or
+/* Finds all fields that the current memory shows; others are -1. 0, -EAGAIN with alloc->why, or
  * -errno. */
-int layout__find_fields(struct cudaalloc *a, struct layout *l);
+int layout__find_fields(struct cudaalloc *alloc, struct layout *layout);
 
 /* ---- the state (cudaalloc_state.c) ---- */
 
 /* Reads all Blocks with a layout and makes segments from them. If they agree with the totals, also
  * finds active_bytes and requested_bytes. 0, -ESTALE: not found there, or -errno. */
-int cudaalloc_state__read(struct cudaalloc *a, const struct layout *l, struct cudaalloc_state *ret);
+int cudaalloc_state__read(struct cudaalloc *alloc, const struct layout *layout,
+			  struct cudaalloc_state *ret);

@@ -52,9 +52,9 @@ struct batch {
 
 /* The address of item i. Those in the upper half, where no memory of a process is, become one whose
  * read fails and whose end does not wrap around. */
-static uint64_t item_addr(const struct batch *b, size_t i)
+static uint64_t item_addr(const struct batch *batch, size_t i)
 {
-	return b->addrs[i] < UINT64_MAX / 2 ? b->addrs[i] : UINT64_MAX / 2;
+	return batch->addrs[i] < UINT64_MAX / 2 ? batch->addrs[i] : UINT64_MAX / 2;
 }
 
 /* Fills the batch with items from `first` on, as many as fit, and sets batch->end. Near items share

@@ -371,9 +371,9 @@ static void match_keys(struct gather *gather)
 }
 
 /* Finds the indexes of each block's neighbours. */
-static void link_blocks(struct gather *g)
+static void link_blocks(struct gather *gather)
 {
-	struct pass *pass = g->pass;
+	struct pass *pass = gather->pass;
 
 	for (size_t i = 0; i < pass->n; i++) {
 		struct raw *raw = &pass->v[i];
@@ -538,8 +538,8 @@ static void walk_segment(struct build *build, uint32_t head)
 
 static int by_ptr(const void *x, const void *y, void *arg)
 {
-	const struct raw *v = arg;
-	const struct raw *a = &v[*(const uint32_t *)x], *c = &v[*(const uint32_t *)y];
+	const struct raw *raws = arg;
+	const struct raw *a = &raws[*(const uint32_t *)x], *c = &raws[*(const uint32_t *)y];
 
 	if (a->ptr != c->ptr)
 		return a->ptr < c->ptr ? -1 : 1;
@@ -589,9 +589,9 @@ static int make_stretches(struct build *build)
 	int err;
 
 	for (uint32_t i = 0; i < build->pass->n; i++) {
-		const struct raw *r = &build->pass->v[i];
+		const struct raw *raw = &build->pass->v[i];
 
-		if (r->valid && r->mapped && !r->reached && is_head(build->pass, i))
+		if (raw->valid && raw->mapped && !raw->reached && is_head(build->pass, i))
 			walk_segment(build, i);
 	}
 	for (size_t i = 0; i < build->n; i++) {
@@ -647,9 +647,9 @@ static void make_segments(struct build *build, struct cudaalloc_state *ret)
 /* ---- blocks ---- */
 
 /* True if the block is allocated, and the allocator's map confirms that. */
-static bool is_live(const struct raw *r)
+static bool is_live(const struct raw *raw)
 {
-	return r->allocated && r->mapkey;
+	return raw->allocated && raw->mapkey;
 }
 
 /* Drops overlapping blocks in a segment whose parts were read at different times. A live block wins

@@ -37,9 +37,9 @@
 /* Offset of impl in pybind11::detail::function_record, in pybind11 2.2 to 3.0; the name is at 0. */
 #define RECORD_IMPL 48
 
-int nnmodules__is_type(struct pymem *m, uint64_t type)
+int nnmodules__is_type(struct pymem *mem, uint64_t type)
 {
-	return pytype__is_a(m, type, "Module", TORCH_MODULE);
+	return pytype__is_a(mem, type, "Module", TORCH_MODULE);
 }
 
 /* Finds the class torch.nn.Module. -EBADMSG: another object has its name. */
@@ -396,9 +396,9 @@ static bool has_sole_root(const struct nnmodules *modules, const struct nntree *
 	size_t at;
 
 	for (size_t i = 0; i < modules->nroots; i++) {
-		const struct root *r = &modules->roots[i];
+		const struct root *root = &modules->roots[i];
 
-		if (r->sole && nntree__find(tree, r->addr, r->type, &at) && at > 0)
+		if (root->sole && nntree__find(tree, root->addr, root->type, &at) && at > 0)
 			return true;
 	}
 	return false;
@@ -780,9 +780,9 @@ static bool recheck_strays(struct nnmodules *modules)
 	return changed;
 }
 
-bool nnmodules__is_urgent(const struct nnmodules *n)
+bool nnmodules__is_urgent(const struct nnmodules *modules)
 {
-	return n->urgent;
+	return modules->urgent;
 }
 
 /* Reads all trees again. A root that turns out to be part of a model is no longer `sole`. */

@@ -364,19 +364,19 @@ bool nntree__find(const struct nntree *tree, uint64_t addr, uint64_t type, size_
 	return true;
 }
 
-uint64_t nntree__type(const struct nntree *t, size_t i)
+uint64_t nntree__type(const struct nntree *tree, size_t i)
 {
-	return t->types[t->nodes[i].type].addr;
+	return tree->types[tree->nodes[i].type].addr;
 }
 
-const char *nntree__class(const struct nntree *t, size_t i)
+const char *nntree__class(const struct nntree *tree, size_t i)
 {
-	return t->text + t->types[t->nodes[i].type].text;
+	return tree->text + tree->types[tree->nodes[i].type].text;
 }
 
-const char *nntree__root_class(const struct nntree *t)
+const char *nntree__root_class(const struct nntree *tree)
 {
-	return nntree__class(t, t->root_class);
+	return nntree__class(tree, tree->root_class);
 }
 
 char *nntree__name(const struct nntree *tree, size_t i, char *buf)

@@ -42,20 +42,20 @@ struct nntree {
 };
 
 /*
- * Reads the tree below root, starting a snapshot in m. Leaves out unreadable children and those
+ * Reads the tree below root, starting a snapshot in mem. Leaves out unreadable children and those
  * beyond the limits (1e6 modules, depth 1024, names of NN_MAX_NAME). 0; -EBADMSG root is not an
  * nn.Module or keeps changing; -EFAULT; -ESRCH; -ENOMEM.
  */
-int nntree__read(struct pymem *m, uint64_t root, struct nntree **ret);
-void nntree__free(struct nntree *t); /* accepts NULL */
+int nntree__read(struct pymem *mem, uint64_t root, struct nntree **ret);
+void nntree__free(struct nntree *tree); /* accepts NULL */
 
 /* Sets *ret to the index of the module of this type at addr; 0: the root. False: the tree has none
  * there. */
-bool nntree__find(const struct nntree *t, uint64_t addr, uint64_t type, size_t *ret);
-uint64_t nntree__type(const struct nntree *t, size_t i);
-const char *nntree__class(const struct nntree *t, size_t i);
+bool nntree__find(const struct nntree *tree, uint64_t addr, uint64_t type, size_t *ret);
+uint64_t nntree__type(const struct nntree *tree, size_t i);
+const char *nntree__class(const struct nntree *tree, size_t i);
 /* Class of the root, or of the module inside if the root is a wrapper. */
-const char *nntree__root_class(const struct nntree *t);
+const char *nntree__root_class(const struct nntree *tree);
 /* Dotted name without the components of wrappers, "" for the root. buf has NN_MAX_NAME + 1 bytes
  * and is returned. */
-char *nntree__name(const struct nntree *t, size_t i, char *buf);
+char *nntree__name(const struct nntree *tree, size_t i, char *buf);

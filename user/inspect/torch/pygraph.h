@@ -56,23 +56,23 @@ struct pygraph {
 
 /* Reads the graph from n root nodes; ignores addresses that are not nodes. 0 with *ret, the value
  * of go_on(), -ENOMEM, -ESRCH, -EPERM. */
-int pygraph__read(struct pytensors *t, const uint64_t *roots, size_t n,
+int pygraph__read(struct pytensors *tensors, const uint64_t *roots, size_t n,
 		  const struct pygraph_opts *o, struct pygraph *ret);
 /*
  * Finds for each saved tensor which of n tensors keeps its node; of several, the one that keeps the
  * longest graph. roots[i]: the grad_fn of tensor i. ret[i]: 1 + the number of the tensor that keeps
  * saved tensor i; 0: none. 0 or -ENOMEM.
  */
-int pygraph__holders(const struct pygraph *g, const uint64_t *roots, size_t n, uint32_t *ret);
+int pygraph__holders(const struct pygraph *graph, const uint64_t *roots, size_t n, uint32_t *ret);
 /* Reads again and sets holds[i]: whether the node of saved tensor i still holds it. 0, -ENOMEM,
  * -ESRCH, -EPERM. */
-int pygraph__check(const struct proc *p, const struct pygraph *g, bool *holds);
+int pygraph__check(const struct proc *proc, const struct pygraph *graph, bool *holds);
 /*
  * Finds SavedVariable's flags (saved original, leaf, output), as an offset after the tensor
  * pointer, from values that must agree over all saved tensors. 0: not found. grad_fn[i]: the i-th
  * tensor has a node; known[i]: that was read.
  */
-size_t pygraph__find_flags(const struct pygraph *g, const bool *grad_fn, const bool *known);
+size_t pygraph__find_flags(const struct pygraph *graph, const bool *grad_fn, const bool *known);
 enum pygraph_use {
 	PYGRAPH_HELD,  /* held by a node, purpose not known */
 	PYGRAPH_SAVED, /* saved for backward */
@@ -84,4 +84,4 @@ enum pygraph_use {
  * valid if `known`. */
 enum pygraph_use pygraph__use(const struct pygraph_saved *s, size_t flags, bool known,
 			      bool grad_fn);
-void pygraph__free(struct pygraph *g); /* frees its contents and zeroes it */
+void pygraph__free(struct pygraph *graph); /* frees its contents and zeroes it */

@@ -101,9 +101,9 @@ static int info_name(const struct proc *proc, uint64_t info, char *buf, size_t s
 }
 
 /* Reads the type information pointer in front of a vtable. */
-static int vtable_info(const struct proc *p, uint64_t vptr, uint64_t *info)
+static int vtable_info(const struct proc *proc, uint64_t vptr, uint64_t *info)
 {
-	return is_pointer(vptr) ? proc__read_u64(p, vptr - 8, info) : -EFAULT;
+	return is_pointer(vptr) ? proc__read_u64(proc, vptr - 8, info) : -EFAULT;
 }
 
 /* Whether a class derives from autograd's Node, by single inheritance: {vptr, name, base}. 1, 0 or
@@ -282,19 +282,19 @@ void pytensors__free(struct pytensors *tensors)
 	free(tensors);
 }
 
-bool pytensors__calibrated(const struct pytensors *t)
+bool pytensors__calibrated(const struct pytensors *tensors)
 {
-	return t->calibrated;
+	return tensors->calibrated;
 }
 
-bool pytensors__know_grad(const struct pytensors *t)
+bool pytensors__know_grad(const struct pytensors *tensors)
 {
-	return t->layout.grad != 0;
+	return tensors->layout.grad != 0;
 }
 
-unsigned pytensors__storage_at(const struct pytensors *t)
+unsigned pytensors__storage_at(const struct pytensors *tensors)
 {
-	return t->layout.storage;
+	return tensors->layout.storage;
 }
 
 /* In the order of c10::ScalarType (c10/core/ScalarType.h), whose numbers are never reused. */
@@ -361,9 +361,9 @@ const char *pytensor__dtype(uint8_t dtype, char *buf, size_t size)
 	return buf;
 }
 
-bool pytensor__is_leaf(const struct pytensor *t)
+bool pytensor__is_leaf(const struct pytensor *tensor)
 {
-	return t->autograd && !t->grad_fn;
+	return tensor->autograd && !tensor->grad_fn;
 }
 
 unsigned pytensor__dtype_bits(uint8_t dtype)
@@ -553,14 +553,14 @@ static int read_storages(struct round *round, struct pytensor *tensors, size_t n
 	return err;
 }
 
-void pytensors__forget_shapes(struct pytensors *t)
+void pytensors__forget_shapes(struct pytensors *tensors)
 {
-	shapes__clear(&t->shapes);
+	shapes__clear(&tensors->shapes);
 }
 
-const int64_t *pytensors__shape(const struct pytensors *t, uint32_t shape)
+const int64_t *pytensors__shape(const struct pytensors *tensors, uint32_t shape)
 {
-	return t->shapes.v[shape];
+	return tensors->shapes.v[shape];
 }
 
 /* Reads the sizes of a tensor. More than INLINE_DIMS are outside the TensorImpl; unreadable ones
@@ -909,9 +909,9 @@ static int kind_at(struct search *search, uint64_t addr, enum cxx_kind *ret)
 }
 
 /* True if n samples are enough to confirm an offset, of `all` that could. */
-static bool are_enough(const struct search *s, size_t n, size_t all)
+static bool are_enough(const struct search *search, size_t n, size_t all)
 {
-	return s->few ? n && n == all : n >= MIN_SAMPLES && n * 10 >= all * 9;
+	return search->few ? n && n == all : n >= MIN_SAMPLES && n * 10 >= all * 9;
 }
 
 /* Selects the offset with most votes; none if another has as many. Returns its votes, 0: none. */

@@ -64,4 +64,4 @@ struct pytensors {
 
 /* Kind of the object with this vtable; CXX_OTHER if it cannot be read. Also recognizes autograd
  * nodes, which takes longer. 0, -ESRCH, -EPERM, -ENOMEM. */
-int pytensors__node_kind(struct pytensors *t, uint64_t vptr, enum cxx_kind *ret);
+int pytensors__node_kind(struct pytensors *tensors, uint64_t vptr, enum cxx_kind *ret);
