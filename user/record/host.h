@@ -40,7 +40,7 @@ enum host_part {
 	HOST_PINNED_ROUNDING =
 		24, /* the rest of the blocks with tensors: block sizes are powers of two */
 	HOST_PINNED_CACHED = 25, /* blocks that are not in use */
-	HOST_PINNED_OTHER = 26,	 /* blocks in use in which no tensor was found */
+	HOST_PINNED_OTHER = 26,	 /* blocks in use without a known tensor */
 	/* Resident memory that is free inside HOST_MALLOC, by what would return it. They overlap. */
 	HOST_MALLOC_TRIM = 27,	 /* pages that malloc_trim(0) would return */
 	HOST_MALLOC_ARENAS = 28, /* free memory of arenas other than the main one */
@@ -78,7 +78,7 @@ struct host_sheet {
 /* Returns the part's name in JSON, CSV and metrics, such as "tensors" or "page_tables"; NULL: there
  * is no such part. */
 const char *host_part__name(unsigned part);
-/* True if the part is one of those that add up to RSS. */
+/* True if RSS includes the part. */
 static inline bool host_part__adds_up(unsigned part)
 {
 	return part > HOST_TOTAL && part < HOST_PARTS_END;

@@ -37,7 +37,7 @@ struct machine_row {
 	struct {
 		pid_t pid;
 		char command[64];
-		uint64_t bytes; /* private, with what is swapped out */
+		uint64_t bytes; /* private, also swapped out */
 	} process[MACHINE_ROW_PROCESSES];
 	size_t processes;
 	bool all; /* no other process had memory when the list was made */

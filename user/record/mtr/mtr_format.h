@@ -235,7 +235,7 @@ static inline uint64_t mtr_requested_base(const struct event *e, const struct mt
 	return e->kind == EVENT_BLOCK ? e->size : t->size;
 }
 
-/* Stores an event as the last one of its kind. */
+/* Stores an event, the last of its kind. */
 static inline void mtr_remember(struct mtr_last *last, unsigned int kind, const struct event *e)
 {
 	last->how = e->how;

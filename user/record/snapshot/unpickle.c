@@ -155,7 +155,7 @@ static int push_float_line(struct unpickle *u)
 
 /* ---- texts ---- */
 
-/* Skips n bytes and pushes a value of which no use is made. */
+/* Skips n bytes and pushes a value that nothing uses. */
 static int push_other(struct unpickle *u, uint64_t n)
 {
 	if (!inflow__skip(u->in, n))
