@@ -86,6 +86,30 @@ def test_at_scope():
     check(code == 64 and "must be a file" in err, "standard input: exit %d, %s", code, err)
 
 
+def test_fail_if():
+    """Conditions on a function: the limit is its highest peak, to the byte, and the lines to blame are those at that peak."""
+    path, told = recording()
+    peak = max(t["peak"] for t in told if t["scope"] == "rollout")
+    for condition, status in (("peak>%d" % (peak - 1), 4), ("peak>%d" % peak, 0), ("peak_reserved>1G", 0), ("peak>1G or peak<=%d" % peak, 4)):
+        code, _, err = tool("report", "--fail-if", "scope:rollout " + condition, path)
+        equal(code, status, "exit for %s (%s)" % (condition, err))
+    doc = json.loads(tool("report", "--json", "--fail-if", "scope:Policy.rollout peak>%d" % (peak - 1), path)[1])
+    failed = doc["failed"][0]
+    equal((failed["device"], failed["figure"], failed["value"]), ("cuda:0", "peak", peak), "the condition that holds")
+    at_peak = [r["bytes"] for r in json.loads(tool("report", "--json", "--at", "scope:rollout", path)[1])["rows"] if r["function"] == "Policy.rollout"]
+    check(sum(at_peak) and sum(b["bytes"] for b in failed["blame"] if b["function"] == "Policy.rollout") == sum(at_peak),
+          "lines of rollout: %s, blamed: %s", at_peak, failed["blame"])
+    code, _, err = tool("report", "--fail-if", "scope:nobody peak>1G", path)
+    check(code == 1 and "has this function on its stack" in err, "a function without allocations: exit %d, %s", code, err)
+    many = [o for i in range(12) for o in ("--scope", "f%d" % i)]
+    code, _, err = tool("report", *many, "--fail-if", "scope:rollout peak>1G", path)
+    check(code == 64 and "more than 12 functions" in err, "13 functions: exit %d, %s", code, err)
+    for wrong in ("scope:rollout", "scope:", "scope: peak>1G", "scope:train.py: peak>1G", "scope:rollout allocated>1G", "scope:rollout growth>1G/10steps",
+                  "scope:rollout peak>"):
+        code, _, err = tool("report", "--fail-if", wrong, path)
+        check(code == 64 and "--fail-if" in err, "%s: exit %d, %s", wrong, code, err)
+
+
 def test_recorded():
     """run --scope writes the names into the recording, and each report of it has them."""
     path = scratch("named.mtr")

@@ -118,12 +118,12 @@ int report_files__print(const struct report_files *args);
  */
 struct report_fail *report_fail__new(void);    /* returns NULL on ENOMEM */
 void report_fail__free(struct report_fail *f); /* accepts NULL */
-/* Adds a condition. Returns 0, -ENOMEM, or -EINVAL with the reason in *why, for free(). Borrows
- * text. */
+/* Adds a condition, "peak>60G" or "scope:NAME peak>60G". Returns 0, -ENOMEM, or -EINVAL with the
+ * reason in *why, for free(). Borrows text. */
 int report_fail__add(struct report_fail *f, const char *text, char **why);
 
-/* Call it before a recording is run: makes its model watch the growth that the conditions need.
- * Returns 0 or -ENOMEM. */
+/* Call it before a recording is run: makes its model watch the growth and the scopes that the
+ * conditions need. Returns 0, -ENOMEM, or -E2BIG: more scopes than a model has. */
 int report_fail__begin(struct report_fail *f, struct analysis *a);
 /* Callback for analysis__run(), with the struct report_fail as ctx. */
 int report_fail__event(void *ctx, const struct event *e);

@@ -228,12 +228,18 @@ static int run_analysis(struct analysis *a, struct reports *s, struct advisor *a
 {
 	struct report_fail *fail = s->args->fail;
 	struct receivers receivers = { fail, advisor };
+	int err;
 
 	if (!fail && !advisor)
 		return analysis__run(a, NULL, NULL);
 	if (fail)
 		s->fail_from = report_fail__count(fail);
-	if (fail && report_fail__begin(fail, a)) {
+	err = fail ? report_fail__begin(fail, a) : 0;
+	if (err == -E2BIG) {
+		log_err("--scope, --at and --fail-if name more than %d functions", STREAM_SCOPES);
+		return EXIT_USAGE;
+	}
+	if (err) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}

@@ -102,13 +102,12 @@ static int add_largest(struct blame *b, const struct model *m, size_t device,
 	return err;
 }
 
-/* Reads the recording again for another moment; if that fails, adds nothing. Warnings are hidden,
- * because the first run logged them. */
-static int add_largest_at(struct blame *b, const struct analysis *a, const char *device,
-			  enum frame_choice which_line, struct strings *words)
+/* Reads the recording again for another moment, whose name messages have; if that fails, adds
+ * nothing. Warnings are hidden, because the first run logged them. Returns 0 or -ENOMEM. */
+static int add_largest_at(struct blame *b, const struct analysis *a, const struct model_opts *at,
+			  const char *moment, const char *device, enum frame_choice which_line,
+			  struct strings *words)
 {
-	const struct model_opts at = { .at = b->at };
-	const char *moment = b->at == AT_PEAK ? "peak" : "first out of memory";
 	struct analysis *again;
 	int found, err = 0;
 
@@ -120,10 +119,9 @@ static int add_largest_at(struct blame *b, const struct analysis *a, const char 
 		return 0;
 	}
 	log__hush(LOG_ERROR);
-	if (analysis__open(a->path, &at, &again))
+	if (analysis__open(a->path, at, &again))
 		goto out;
-	again->doing = b->at == AT_PEAK ? "looking for the peak in"
-					: "looking for the out of memory in";
+	again->doing = "looking for the largest lines in";
 	if (!analysis__run(again, NULL, NULL)) {
 		found = model__find_device(again->model, device);
 		if (found >= 0)
@@ -140,12 +138,29 @@ static int find_largest(struct blame *b, const struct analysis *a, size_t device
 			const struct model_opts *at, enum frame_choice which_line,
 			struct strings *words)
 {
+	const struct model_opts other = { .at = b->at };
+	const char *moment = b->at == AT_PEAK ? "peak" : "first out of memory";
 	struct model_device d;
 
 	if (b->at == at->at)
 		return add_largest(b, a->model, device, which_line, words);
 	model__device(a->model, device, &d);
-	return add_largest_at(b, a, d.name, which_line, words);
+	return add_largest_at(b, a, &other, moment, d.name, which_line, words);
+}
+
+/* Finds the largest lines at a scope's highest peak. Returns 0 or -ENOMEM. */
+static int find_largest_in_scope(struct blame *b, const struct analysis *a, size_t device,
+				 const char *scope, enum frame_choice which_line,
+				 struct strings *words)
+{
+	struct model_opts at = { .at = AT_TIME };
+	struct model_device d;
+
+	model__device(a->model, device, &d);
+	snprintf(at.at_scope, sizeof(at.at_scope), "%s", scope);
+	at.at_device = d.name;
+	b->at = AT_TIME;
+	return add_largest_at(b, a, &at, "peak of the scope", d.name, which_line, words);
 }
 
 /* Notes the size, line, phase and time of the first request that was refused. */
@@ -440,6 +455,18 @@ static int find_blame(struct analysis *a, size_t device, const struct cond_resul
 
 /* ---- conditions ---- */
 
+struct condition {
+	struct cond *cond;
+	char *scope;	  /* it is about the runs of this scope; NULL: about the recording */
+	const char *text; /* as given, borrowed */
+};
+
+static void free_condition(const struct condition *c)
+{
+	cond__free(c->cond);
+	free(c->scope);
+}
+
 /* The result of a condition for a device of a recording. */
 struct failing {
 	const char *condition;
@@ -456,7 +483,7 @@ struct failing {
 #define WARM_UP 2 /* steps before growth counts */
 
 struct report_fail {
-	struct cond **conds;
+	struct condition *conds;
 	size_t n, room;
 	struct failing *failing;
 	size_t nfailing, failing_room;
@@ -493,7 +520,7 @@ void report_fail__free(struct report_fail *f)
 	if (!f)
 		return;
 	for (size_t i = 0; i < f->n; i++)
-		cond__free(f->conds[i]);
+		free_condition(&f->conds[i]);
 	free(f->conds);
 	for (size_t i = 0; i < f->nfailing; i++) {
 		free(f->failing[i].recording);
@@ -505,19 +532,19 @@ void report_fail__free(struct report_fail *f)
 	free(f);
 }
 
-/* Refuses the condition `text`, since recordings lack its figure. Sets *why to the reason, for
- * free(). Returns -EINVAL or -ENOMEM. */
-static int refuse(const char *text, const char *figure, char **why)
+/* Refuses the condition `text`. Sets *why to the reason, for free(): what, and why_not. Returns
+ * -EINVAL or -ENOMEM. */
+static int refuse(const char *text, const char *what, const char *why_not, char **why)
 {
 	char reason[1600], clean[2048];
 
-	snprintf(reason, sizeof(reason),
-		 "'%s': %s is not in recordings; use it with `memtrace-bpf watch`", text, figure);
+	snprintf(reason, sizeof(reason), "'%.800s': %s %s", text, what, why_not);
 	*why = strdup(text__clean(clean, sizeof(clean), reason, strlen(reason)));
 	return *why ? -EINVAL : -ENOMEM;
 }
 
-int report_fail__add(struct report_fail *f, const char *text, char **why)
+/* Refuses figures that recordings lack, and those that scopes lack. Returns 0, or as refuse(). */
+static int check_figures(const struct condition *c, char **why)
 {
 	static const enum cond_figure not_recorded[] = { COND_FREE,
 							 COND_RSS,
@@ -530,25 +557,68 @@ int report_fail__add(struct report_fail *f, const char *text, char **why)
 							 COND_MACHINE_FREE,
 							 COND_MACHINE_AVAILABLE,
 							 COND_MACHINE_CACHE };
-	struct cond *c;
-	int err = cond__parse(text, &c, why);
+
+	for (int i = 0; i < COND_NR && c->scope; i++)
+		if (i != COND_PEAK && i != COND_PEAK_RESERVED && cond__needs(c->cond, i))
+			return refuse(c->text, cond__figure_name(i),
+				      "is not a figure of a scope; use peak or peak_reserved", why);
+	for (size_t i = 0; i < sizeof(not_recorded) / sizeof(*not_recorded); i++)
+		if (cond__needs(c->cond, not_recorded[i]))
+			return refuse(c->text, cond__figure_name(not_recorded[i]),
+				      "is not in recordings; use it with `memtrace-bpf watch`",
+				      why);
+	return 0;
+}
+
+/* Takes the scope from "scope:NAME CONDITION", if it is there. *rest: the condition. Returns 0, or
+ * as refuse(). */
+static int take_scope(struct condition *c, const char **rest, char **why)
+{
+	const char *name = c->text + strlen("scope:");
+	size_t len;
+
+	*rest = c->text;
+	if (!text__starts(c->text, "scope:"))
+		return 0;
+	len = strcspn(name, " ");
+	c->scope = strndup(name, len);
+	if (!c->scope)
+		return -ENOMEM;
+	*rest = name + len + strspn(name + len, " ");
+	if (facts__is_scope(c->scope) && **rest)
+		return 0;
+	return refuse(c->text, "scope:", "needs a function and a condition: scope:rollout peak>60G",
+		      why);
+}
+
+/* Parses c->text. Returns 0, or as refuse(). */
+static int parse_condition(struct condition *c, char **why)
+{
+	const char *rest;
+	int err = take_scope(c, &rest, why);
 
 	if (err)
 		return err;
-	for (size_t i = 0; i < sizeof(not_recorded) / sizeof(*not_recorded); i++) {
-		if (!cond__needs(c, not_recorded[i]))
-			continue;
-		cond__free(c);
-		return refuse(text, cond__figure_name(not_recorded[i]), why);
-	}
-	err = array__grow(&f->conds, &f->room, f->n + 1, sizeof(*f->conds));
+	err = cond__parse(rest, &c->cond, why);
+	return err ? err : check_figures(c, why);
+}
+
+int report_fail__add(struct report_fail *f, const char *text, char **why)
+{
+	struct condition c = { .text = text };
+	int err;
+
+	*why = NULL;
+	err = parse_condition(&c, why);
+	if (!err)
+		err = array__grow(&f->conds, &f->room, f->n + 1, sizeof(*f->conds));
 	if (err) {
-		cond__free(c);
+		free_condition(&c);
 		return err;
 	}
 	f->conds[f->n++] = c;
-	f->feed |= cond__needs_growth(c);
-	f->leaks |= cond__needs(c, COND_LEAKS);
+	f->feed |= cond__needs_growth(c.cond);
+	f->leaks |= cond__needs(c.cond, COND_LEAKS);
 	return 0;
 }
 
@@ -564,7 +634,7 @@ static void forget_series(struct report_fail *f)
 {
 	for (size_t i = 0; i < f->n; i++)
 		for (unsigned k = 0; k < COND_SERIES; k++)
-			cond__forget(f->conds[i], k);
+			cond__forget(f->conds[i].cond, k);
 }
 
 int report_fail__begin(struct report_fail *f, struct analysis *a)
@@ -573,6 +643,12 @@ int report_fail__begin(struct report_fail *f, struct analysis *a)
 	f->warm = false;
 	f->number = UINT32_MAX;
 	forget_series(f);
+	for (size_t i = 0; i < f->n; i++) {
+		int err = f->conds[i].scope ? model__add_scope(a->model, f->conds[i].scope) : 0;
+
+		if (err)
+			return err;
+	}
 	return f->feed || f->leaks ? growth__watch(a->model, BY_LINE) : 0;
 }
 
@@ -596,7 +672,7 @@ static int feed_conds(struct report_fail *f)
 							.value = now.allocated - now.late };
 	values.v[COND_RESERVED] = (struct cond_value){ .known = true, .value = now.reserved };
 	for (size_t i = 0; i < f->n; i++) {
-		int err = cond__feed(f->conds[i], &values);
+		int err = cond__feed(f->conds[i].cond, &values);
 
 		if (err)
 			return err;
@@ -788,6 +864,34 @@ static int judge_cond(struct cond *c, const struct judged *judged, struct cond_r
 	return 0;
 }
 
+/* Judges a condition on a scope. Its figures are the highest ones of all its runs. Returns 0 or
+ * -ENOMEM. */
+static int judge_scope(const struct condition *c, const struct judged *judged,
+		       struct cond_result *ret)
+{
+	static const char none[] = "no allocation on the device has this function on its stack";
+	uint64_t whole = words__device_total(judged->a->facts, &judged->d), peak = 0, reserved = 0;
+	bool found = false, has_totals = judged->d.has_totals;
+	const struct model *m = judged->a->model;
+	struct judged scoped = *judged;
+	struct model_scope_level level;
+	struct model_scope scope;
+
+	for (size_t i = 0; i < model__scopes(m); i++) {
+		model__scope(m, i, &scope);
+		if (strcmp(scope.name, c->scope) != 0 ||
+		    !model__scope_highest(m, i, judged->device, &level))
+			continue;
+		found = true;
+		peak = level.peak > peak ? level.peak : peak;
+		reserved = level.peak_reserved > reserved ? level.peak_reserved : reserved;
+	}
+	put_value(&scoped, COND_PEAK, found, peak, whole, judged->d.peak_is, none);
+	put_value(&scoped, COND_PEAK_RESERVED, found && has_totals, reserved, whole,
+		  judged->d.peak_is, found ? "the allocator has no totals" : none);
+	return judge_cond(c->cond, &scoped, ret);
+}
+
 /* Adds an entry for a recording; x NULL: without a device. Valid until the next call. NULL: out of
  * memory. */
 static struct failing *add_failing(struct report_fail *f, const struct analysis *a,
@@ -819,6 +923,17 @@ static bool is_of_all(const struct cond *c)
 	return true;
 }
 
+/* Finds the lines to blame for a condition that holds. Returns 0 or -ENOMEM. */
+static int blame_lines(struct report_fail *f, const struct condition *c, struct judged *judged,
+		       struct failing *r)
+{
+	if (c->scope)
+		return find_largest_in_scope(&r->blame, judged->a, judged->device, c->scope,
+					     judged->which_line, f->words);
+	return find_blame(judged->a, judged->device, &r->result, judged->at, judged->which_line,
+			  judged->grown ? &judged->g : NULL, f->words, &r->blame);
+}
+
 /* Judges the conditions for a device; those of the whole recording only for the first one. Returns
  * 0 or -ENOMEM. */
 static int judge_device(struct report_fail *f, struct judged *judged, bool first)
@@ -831,19 +946,19 @@ static int judge_device(struct report_fail *f, struct judged *judged, bool first
 	put_whole(judged);
 	put_growth(f, judged);
 	for (size_t i = 0; i < f->n && !err; i++) {
+		const struct condition *c = &f->conds[i];
 		struct failing *r;
 
-		if (is_of_all(f->conds[i]) && !first)
+		if (is_of_all(c->cond) && !first)
 			continue;
-		r = add_failing(f, judged->a, is_of_all(f->conds[i]) ? NULL : judged);
+		r = add_failing(f, judged->a, is_of_all(c->cond) ? NULL : judged);
 		if (!r)
 			return -ENOMEM;
-		r->condition = cond__text(f->conds[i]);
-		err = judge_cond(f->conds[i], judged, &r->result);
+		r->condition = c->text;
+		err = c->scope ? judge_scope(c, judged, &r->result)
+			       : judge_cond(c->cond, judged, &r->result);
 		if (!err && r->result.verdict == COND_HOLDS)
-			err = find_blame(judged->a, judged->device, &r->result, judged->at,
-					 judged->which_line, judged->grown ? &judged->g : NULL,
-					 f->words, &r->blame);
+			err = blame_lines(f, c, judged, r);
 	}
 	if (judged->grown)
 		growth__free(&judged->g);
@@ -858,7 +973,7 @@ static int judge_nothing(struct report_fail *f, struct analysis *a)
 
 		if (!r)
 			return -ENOMEM;
-		r->condition = cond__text(f->conds[i]);
+		r->condition = f->conds[i].text;
 		r->empty = true;
 		r->result.verdict = COND_UNKNOWN;
 		snprintf(r->result.text, sizeof(r->result.text),
@@ -992,7 +1107,7 @@ static void say_blame(const struct failing *r)
 		[AT_PEAK] = "peak",
 		[AT_END] = "end",
 		[AT_OOM] = "first out of memory",
-		[AT_TIME] = "time asked for",
+		[AT_TIME] = "moment asked for",
 	};
 	const struct blame *b = &r->blame;
 	char at[REPORT_TEXT], module[REPORT_TEXT], bytes[24];
