@@ -121,6 +121,24 @@ def test_ranks(browser="chromium"):
     s.stop()
 
 
+def test_others():
+    """The GPU of the selected process: what is free, and who else holds memory of it. NVML is the dry run's."""
+    server.needs_serve()
+    os.makedirs(PICTURES, exist_ok=True)
+    job, first, second = (spawn(["sleep", str(600 + i)]) for i in range(3))
+    path = scratch("machine")
+    with open(path, "w", encoding="ascii") as f:
+        f.write("".join("process 0 %d %s\n" % (pid, size) for pid, size in ((job.pid, "4G"), (first.pid, "30G"), (second.pid, "20G"), (1, "1G"), (2, "1G"))) + "reserved 0 450M\n")
+    s = server.Server("--target", "job=%d" % job.pid, env={**os.environ, "LD_LIBRARY_PATH": os.path.join(OUT, "dryrun"), "MEMTRACE_DRYRUN_NVML": path})
+    rows = {h["pid"]: h for h in s.get("/api/devices").expect().json["devices"][0]["holders"]}
+    text = "GPU 0, 23.56 GiB of 80.00 GiB free. Other processes: "
+    for pid, size in ((first.pid, "30.00"), (second.pid, "20.00"), (1, "1.00")):
+        h = rows[pid]
+        text += "%s GiB %s (%s)%s" % (size, h["command"] if len(h["command"]) <= 48 else h["command"][:47] + "…", ", ".join(x for x in ("PID %d" % pid, h["user"], h["pod"] or h["container"]) if x), " probably left over" if h["left_over"] else "")
+    browse("others", s.url, PICTURES, text + "+ 1 more, 1.00 GiB")
+    s.stop()
+
+
 def test_upload():
     """Memory snapshots that are picked and dropped."""
     server.needs_serve()

@@ -2,7 +2,7 @@
 // Uses the dashboard of a live server in headless Chromium, or with BROWSER=firefox in Firefox, as a person would:
 //   node check_dashboard.mjs WHAT URL FOLDER [TOKEN]
 // WHAT: use (a server with a process of the target "job", the command "once" and two recordings), docs, login (a server that wants
-// TOKEN), upload (a server without recordings; TOKEN is the path of a snapshot, upload.pickle), ranks (a server with 40 recordings of tests/tools/make_fleet.c in a folder ranks-few, and 4 in ranks-other; TOKEN is a file with a report of 4,096). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
+// TOKEN), upload (a server without recordings; TOKEN is the path of a snapshot, upload.pickle), ranks (a server with 40 recordings of tests/tools/make_fleet.c in a folder ranks-few, and 4 in ranks-other; TOKEN is a file with a report of 4,096), others (TOKEN is what it says of the GPU). FOLDER gets what is downloaded, and pictures to be looked at. Exit 77: there is no browser.
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import assert from "node:assert/strict";
@@ -11,7 +11,7 @@ import { context as newContext, launch, quit } from "./page.mjs";
 
 const [what, url, folder, token] = process.argv.slice(2);
 if (!folder) {
-	console.error("usage: node check_dashboard.mjs use|docs|login|ranks|upload URL FOLDER [TOKEN]");
+	console.error("usage: node check_dashboard.mjs use|docs|login|ranks|upload|others URL FOLDER [TOKEN]");
 	process.exit(64);
 }
 const browser = await launch();
@@ -620,5 +620,20 @@ async function ranks() {
 	await close(page);
 }
 
-await { use, docs, login, ranks, upload }[what]();
+// The GPU of the process: what is free, and the other processes. TOKEN is the text that comes.
+async function others() {
+	for (const scheme of ["light", "dark"]) {
+		const page = await open("", { colorScheme: scheme });
+		await until(page, () => document.querySelector("#others li"));
+		assert.equal(await text(page, "#others"), token);
+		assert.match(await page.getAttribute("#others li span:nth-child(2)", "title"), /\.py|sleep/, "the whole command");
+		await picture(page, "others-" + scheme);
+		await page.setViewportSize({ width: 390, height: 844 });
+		await fits(page, "others");
+		await picture(page, `others-narrow-${scheme}`, { fullPage: true });
+		await close(page);
+	}
+}
+
+await { use, docs, login, ranks, upload, others }[what]();
 await quit(browser);

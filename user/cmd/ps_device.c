@@ -486,6 +486,7 @@ static int print_json(const struct look *l)
 		if (is_wanted(l, i))
 			put_device(j, l, i);
 	json__close_array(j);
+	put_text(j, "why", l->gpus->n ? "" : l->gpus->why);
 	json__uint(j, "not_searched", l->gpus->processes->closed);
 	json__uint(j, "left_out", l->gpus->processes->left_out);
 	json__close_object(j);
@@ -562,8 +563,10 @@ static int print_once(struct look *l, bool first)
 
 	if (err)
 		return err;
+	if (!has_table(l) && l->args->json && !l->gpus->n)
+		err = print_json(l) ?: outfile__flush(stdout);
 	if (!has_table(l))
-		return no_device(l);
+		return err ?: no_device(l);
 	if (l->args->json) {
 		err = print_json(l);
 	} else {

@@ -638,7 +638,7 @@ static int explain_failure(const struct job *j, int status, char *why, size_t si
 		return 503;
 	if (WEXITSTATUS(status) == EXIT_FAILED && lacks_room(why))
 		return 503;
-	if ((j->kind == JOB_DUMP || j->kind == JOB_DEVICES) && WEXITSTATUS(status) == EXIT_UNUSABLE)
+	if (j->kind == JOB_DUMP && WEXITSTATUS(status) == EXIT_UNUSABLE)
 		return 404;
 	if (j->kind == JOB_DUMP || j->kind == JOB_DEVICES)
 		return WEXITSTATUS(status) == EXIT_USAGE ? 422 : 503;
@@ -794,13 +794,15 @@ static void fail_report(struct broker *b, struct trace *t, const char *why)
 }
 
 /* True if the output of a worker is complete. EXIT_HELD is the status of a diagnosis that found a
- * fault. */
+ * fault, EXIT_UNUSABLE that of `ps --device` with an empty list. */
 static bool has_succeeded(const struct job *j, int status)
 {
 	if (!WIFEXITED(status) || j->write_err)
 		return false;
 	if (WEXITSTATUS(status) == EXIT_HELD)
 		return j->kind == JOB_DOCUMENT;
+	if (WEXITSTATUS(status) == EXIT_UNUSABLE && j->size)
+		return j->kind == JOB_DEVICES;
 	return WEXITSTATUS(status) == EXIT_OK;
 }
 

@@ -63,10 +63,6 @@ bool web_devices__take(struct web *web, const json_t *answer, int fd)
 		return false;
 	d->asked = 0;
 	d->next = web->now + PAUSE;
-	if (json_integer_value(json_object_get(answer, "status")) == 404) {
-		d->next = web->now + PAUSE_WITHOUT;
-		forget(web);
-	}
 	doc = read_document(fd);
 	if (fd >= 0)
 		close(fd);
@@ -75,6 +71,8 @@ bool web_devices__take(struct web *web, const json_t *answer, int fd)
 	forget(web);
 	web->state.gpus = doc;
 	web->state.gpus_time = clock__date();
+	if (!json_array_size(json_object_get(doc, "devices")))
+		d->next = web->now + PAUSE_WITHOUT;
 	d->taken = web->now;
 	return true;
 }

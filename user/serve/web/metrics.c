@@ -718,7 +718,7 @@ static void put_gpus(struct metrics_writer *w)
 	};
 	const json_t *gpus = json_object_get(w->state->gpus, "devices");
 
-	if (!gpus)
+	if (!json_array_size(gpus))
 		return;
 	put_one_real(w, &when, w->state->gpus_time);
 	put_gpu_figures(w, gpus);

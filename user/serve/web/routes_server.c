@@ -324,7 +324,6 @@ const struct route server_routes[] = {
 		  "first.",
 	  .answers = ANSWERS(
 		  { 200, JSON, "Document", "The document of `ps --device --format json`." },
-		  { 404, JSON, "Error", "This machine has no GPU." },
 		  { 503, JSON, "Error",
 		    "Not possible on this host or at this time; `detail` gives the reason." }),
 	  .flags = ROUTE_COSTLY,

@@ -99,7 +99,7 @@
 		$("theme").addEventListener("click", Page.toggleTheme);
 		$("help").addEventListener("click", keys);
 		Page.watch(["route"], view);
-		for (const part of ["jobs", "chart", "capture", "traces", "report", "files", "upload", "compare", "ranks", "holds", "net"])
+		for (const part of ["jobs", "chart", "capture", "traces", "report", "files", "upload", "compare", "ranks", "holds", "others", "net"])
 			Page[part].start();
 		Page.touch("route");
 		Page.settle();
