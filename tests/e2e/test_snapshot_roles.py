@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: check cpu=90
-"""Roles in PyTorch snapshots, which have no objects of the program: from frames, phases and lifetimes."""
+"""Roles in PyTorch snapshots, which have no objects of the program: from frames, phases and lifetimes. And names of blocks."""
 import os
 import pickle
 
@@ -266,6 +266,25 @@ def test_roles_of_objects():
             inferred.append({(b["address"], b["role"]) for s in pickle.load(f)["segments"] for b in s["blocks"] if b.get("role_inferred") is False})
         path = made
     check(inferred[0] and inferred[0] == inferred[1], "roles of objects: %d, then %d", *map(len, inferred))
+
+
+def test_names():
+    """The text has a column for names that the program gave its memory, if a row has one. A line with several names says so."""
+    path, t = scratch("names.pickle"), Trace()
+    t.alloc(OWN, 7)
+    t.roles("names", "end")
+    check("Name" not in tool("report", path)[1], "a column without a name: %s", tool("report", path)[1])
+    t.alloc(LOSS, 3)
+    t.entries[-1]["user_metadata"] = "a\x1b[31mcache"
+    for name in "one", "two":
+        t.alloc(BATCH, 2)
+        t.entries[-1]["user_metadata"] = name
+    t.roles("names", "end")
+    out = tool("report", path)[1]
+    rows = {row.split()[0]: " ".join(row.split()) for row in out.split("\n") if "train.py:" in row}
+    check(" Name " in out and "(several)" in rows["4.00"] and "a\\x1b[31mcache" in rows["3.00"] and " - " in rows["7.00"], "names: %s", out)
+    out = tool("report", "--columns", "size,name", path)[1]
+    check("      Size  Name " in out and "Blocks" not in out, "--columns: %s", out)
 
 
 def test_pytorch():

@@ -235,6 +235,7 @@ struct row {
 	const char *category; /* "unknown": no role found; NULL: several */
 	/* Name of the row's tensor in the program's objects; NULL: not known, or several. */
 	const char *name;
+	bool several_names; /* also if some blocks have none */
 	/* Origin of the line: "frame" | "autograd" (line of the forward call that made the node) |
 	 * "native" (no Python frame; file is NULL if compiled code has no names) | "untraced" |
 	 * "hidden" | "census" (before attach) */

@@ -768,6 +768,7 @@ static void table__row(const struct table *t, const struct bucket *g, char *text
 	    (t->split & SPLIT(BY_LINE)))
 		r->module = text + g->pattern_no - 1;
 	r->category = g->categories ? NULL : category__name(g->category);
+	r->several_names = g->names;
 	r->name = g->names || !g->name ? NULL : dict__str(t->m->dict, g->name);
 	if (is_anonymous(g, before->filtered)) {
 		r->requested = before->bytes ? 0 : r->requested;

@@ -141,11 +141,12 @@ struct table {
 	uint64_t sum;		      /* sum of all rows, bytes */
 	bool lost;		      /* events were lost */
 	bool on_host;		      /* the device is "host" */
+	bool snapshot;		      /* blocks have names that the program gave them */
 	enum group last;	      /* what the last column shows */
 	struct column columns[COL_WHERE];
 	struct grid *grid;
 	size_t where_width, room;     /* width of the last column: of its longest text; available */
-	size_t module_max;	      /* most columns of Module */
+	size_t module_max;	      /* most columns of Module and of Name */
 	struct growth_summary growth; /* unknown unless rows are by line */
 	const struct growth_line **growing; /* for each row: its line, at the largest row */
 	bool short_names;		    /* functions without their class in all rows */
@@ -221,6 +222,17 @@ static const char *say_where(struct table *t, const struct row *r, size_t column
 	return t->text;
 }
 
+/* Returns the name of the row's blocks. columns: most columns of it. */
+static const char *say_name(struct table *t, const struct row *r, size_t columns)
+{
+	if (r->several_names)
+		return "(several)";
+	if (!r->name)
+		return "-";
+	text__clean(t->text, sizeof(t->text), r->name, strlen(r->name));
+	return words__cut(t->text, columns);
+}
+
 /* Returns the text of a cell. columns: room in Module and in the last column. */
 static const char *say_cell(struct table *t, const struct row *r, int col, size_t columns)
 {
@@ -252,6 +264,8 @@ static const char *say_cell(struct table *t, const struct row *r, int col, size_
 		return r->before_attach ? words__before(r->history) : words__phase(r->phase);
 	case COL_MODULE:
 		return r->modules || *r->module_class ? say_modules(t, r, columns) : "(no module)";
+	case COL_NAME:
+		return say_name(t, r, columns);
 	}
 	return say_where(t, r, columns);
 }
@@ -345,11 +359,10 @@ static void add_bars(struct table *t, size_t width)
 static void order_columns(struct table *t)
 {
 	static const int plain[COL_WHERE] = {
-		[COL_PHASE] = 1, [COL_BLOCKS] = 2, [COL_MODULE] = 3, [COL_ROLE] = 4
+		[COL_PHASE] = 1, [COL_BLOCKS] = 2, [COL_MODULE] = 3, [COL_ROLE] = 4, [COL_NAME] = 5
 	};
-	static const int split[COL_WHERE] = {
-		[COL_BLOCKS] = 1, [COL_ROLE] = 2, [COL_THREAD] = 3, [COL_MODULE] = 4, [COL_PHASE] = 5
-	};
+	static const int split[COL_WHERE] = { [COL_BLOCKS] = 1, [COL_ROLE] = 2,	 [COL_THREAD] = 3,
+					      [COL_MODULE] = 4, [COL_PHASE] = 5, [COL_NAME] = 6 };
 
 	for (int col = 0; col < COL_WHERE; col++) {
 		t->columns[col] = (struct column){ .title = titles[col], .right = col < COL_ROLE };
@@ -366,6 +379,7 @@ static void hide_columns(struct table *t)
 	unsigned groups = words__row_properties(t->o->by, t->o->split);
 	unsigned wanted = t->o->columns ? t->o->columns : COLUMNS_DEFAULT;
 	bool has_role = t->o->split || t->o->columns, has_module = has_role, has_phase = has_role;
+	bool has_name = t->o->columns;
 
 	for (size_t i = 0; i < t->n; i++) {
 		/* On the host, the location says what is from before attach. */
@@ -374,11 +388,14 @@ static void hide_columns(struct table *t)
 		has_role |= t->rows[i].category &&
 			    strcmp(t->rows[i].category, category__name(CATEGORY_UNKNOWN)) != 0;
 		has_module |= t->rows[i].modules != 0;
+		/* Names from the program's objects are those of its modules, and in the way. */
+		has_name |= t->snapshot && (t->rows[i].name || t->rows[i].several_names);
 	}
 	for (int col = 0; col < COL_WHERE; col++) {
-		bool in_last = col >= COL_ROLE && report_columns__is_of(col, 1U << t->last);
+		bool in_last = col >= COL_ROLE && col != COL_NAME &&
+			       report_columns__is_of(col, 1U << t->last);
 		bool empty = (col == COL_ROLE && !has_role) || (col == COL_MODULE && !has_module) ||
-			     (col == COL_PHASE && !has_phase);
+			     (col == COL_PHASE && !has_phase) || (col == COL_NAME && !has_name);
 
 		grid__show(t->grid, col,
 			   (wanted & 1U << col) && report_columns__is_of(col, groups) && !in_last &&
@@ -397,7 +414,7 @@ static void choose_columns(struct table *t, size_t width)
 	} else {
 		fit_table(t, width, WHERE_WANTED, 1);
 		fit_table(t, width, WHERE_MIN, 3);
-		fit_table(t, width, WHERE_MIN / 2, 4);
+		fit_table(t, width, WHERE_MIN / 2, 5);
 	}
 	add_bars(t, width);
 }
@@ -651,6 +668,7 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 	model__device(m, device, &dev);
 	t->lost = words__lost(m, f);
 	t->on_host = dev.device.type == DEVICE_HOST;
+	t->snapshot = model__is_snapshot(m);
 	t->all = report_text__all(&dev, o->when);
 	if (t->last == BY_STACK) {
 		t->frames = report_frames__new(d, f, o->which_line);
