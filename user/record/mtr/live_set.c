@@ -19,8 +19,7 @@ struct block {
 	uint32_t stack, thread, node;
 	uint32_t name, module; /* data of EVENT_TENSOR, if tensor is set */
 	uint8_t walk, flags, how, category;
-	uint8_t about;	  /* of the tensor: the bits TENSOR_ITEM and TENSOR_INFERRED of an event's
-			     flags */
+	uint8_t about;	  /* bits TENSOR_ITEM and TENSOR_INFERRED of the tensor's event */
 	bool tensor;	  /* EVENT_TENSOR reported a tensor's storage in this block */
 	bool only_tensor; /* true if only EVENT_TENSOR reported the block */
 };
