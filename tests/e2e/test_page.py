@@ -254,5 +254,37 @@ def test_ranks():
         node("check_ranks.mjs", page, pictures, "ranks-%d" % n, str(odd), str(n))
 
 
+def test_out_of_memory_in_a_step():
+    """A job with deep stacks runs out of memory in a step that does not end: the page works there, too."""
+    entries, n = [], 0
+
+    def alloc(line, mib, where):
+        nonlocal n
+        n += 1
+        deep = [{"filename": "/job/deep.py", "name": "level%d" % i, "line": line + i} for i in range(48)]
+        entries.append({"action": "alloc", "addr": n << 32, "size": mib << 20, "stream": 0, "time_us": 1000 + 1000 * len(entries), "frames": where + deep})
+        return entries[-1]
+
+    def free(*blocks):
+        for b in blocks:
+            for action in "free_requested", "free_completed":
+                entries.append({**b, "action": action, "time_us": 1000 + 1000 * len(entries)})
+
+    update = [{"filename": "/site-packages/torch/optim/adam.py", "name": "step", "line": 9}]
+    alloc(900, 30, [])
+    for step in range(4):
+        kept = [alloc(100 + 50 * i, 3 + i + step, []) for i in range(6)]
+        free(alloc(500, 2, update))
+        free(*kept)
+    for i in range(6):
+        alloc(100 + 50 * i, 20 + i, [])
+    entries.append({"action": "oom", "device_free": 0, "size": 1 << 30, "stream": 0, "time_us": 1000 + 1000 * len(entries), "frames": entries[-1]["frames"]})
+    snapshot, page = scratch("deep.pickle"), scratch("deep.html")
+    with open(snapshot, "wb") as f:
+        pickle.dump({"segments": [], "device_traces": [entries]}, f)
+    equal(tool("export", "html", "--at", "oom", "-f", "-o", page, snapshot)[0], 0, "export html")
+    browse(page)
+
+
 if __name__ == "__main__":
     run(globals())

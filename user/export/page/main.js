@@ -222,10 +222,11 @@
 		if (all.length)
 			Page.chooseTime((all.find(o => o.time > state.time + 1e-9) ?? all[0]).time);
 	}
+	// Outside of whole steps, what lies between two of them: a job runs out of memory in a step that does not end.
 	function chooseStep(t = state.time) {
-		const s = Page.stepAt(t);
-		if (s)
-			Page.chooseWindow(Page.data.at(state.device, s[1]), Page.data.at(state.device, s[2]));
+		const steps = head.steps ?? [];
+		const [, from, to] = Page.stepAt(t) ?? [0, steps.findLast(s => s[1] <= t)?.[1] ?? Page.START, steps.find(s => s[0] >= t)?.[0] ?? Page.END];
+		Page.chooseWindow(Page.data.at(state.device, from), Page.data.at(state.device, to));
 	}
 	function byStep(dir) {
 		const steps = head.steps ?? [];
