@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
 # Runs fuzzers for SECONDS each, or FUZZ_RUNS times if that is set, as many at a time as there are cores, and prints a line for each: executions and findings.
-# Each begins with the inputs of tests/fuzz/corpus/NAME; new ones and findings go to $OUTPUT/fuzz/. 1: something was found.
+# Each begins with the inputs of tests/fuzz/corpus/NAME; words of its format are in tests/fuzz/NAME.dict. New inputs and findings go to $OUTPUT/fuzz/. 1: something was found.
 #
 #   tests/fuzz/run.sh SECONDS FUZZER ...
 set -uo pipefail
@@ -20,6 +20,7 @@ run_one() {
 	log=$out/$name.log
 	mkdir -p "$out/new/$name" "$out/findings"
 	set -- "$out/new/$name"
+	[ ! -f "tests/fuzz/$name.dict" ] || set -- "-dict=tests/fuzz/$name.dict" "$@"
 	[ ! -d "tests/fuzz/corpus/$name" ] || set -- "$@" "tests/fuzz/corpus/$name"
 	ASAN_OPTIONS=quarantine_size_mb=8 "$fuzzer" "${limit[@]}" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 -verbosity=1 \
 		-artifact_prefix="$out/findings/$name-" "$@" >"$log" 2>&1 </dev/null
