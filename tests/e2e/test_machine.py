@@ -5,6 +5,7 @@
 import json
 import mmap
 import os
+import re
 import resource
 import shutil
 import signal
@@ -346,6 +347,30 @@ def test_rules():
                        (("watch", "--machine"), "--machine needs a folder"), (("watch", "--machine", "--all", "-o", "x"), "--machine watches no process")):
         code, out, err = tool(*args, root=True)
         check(code == 64 and text in err, "%s: %d %s", args, code, err)
+
+
+def test_rules_that_cannot_be_judged():
+    """Without the driver's library, a rule about GPUs is said not to be judged, and fails. With it, or with a figure that decides, it is judged."""
+    marks = scratch("unknown")
+    command = ("watch", "--machine", "--every", "100ms", "-d", "1s", "--exec", "echo $MEMTRACE_EVENT >>" + marks, "--format", "json", "--rule")
+    code, out, err = tool(*command, "free<1%", root=True)
+    events = [json.loads(x) for x in out.splitlines()][1:]
+    equal([(x["event"], x["rule"]) for x in events], [("unknown", "free<1%")], "events, once")
+    check(re.search("^rule 'free<1%' cannot be judged: free is not known: .*libnvidia-ml", events[0]["text"]), "text: %s", events)
+    check(code == 1 and "--rule 'free<1%' was never judged: free is not known" in err, "exit code %d: %s", code, err)
+    check(not os.path.exists(marks), "--exec ran for what is not known")
+    code, out, err = tool(*command, "free<1% or machine_free<100%", root=True)
+    equal((code, [json.loads(x)["event"] for x in out.splitlines()]), (0, ["watching", "fired"]), "a rule that the machine decides: %s" % err)
+    dryrun = os.path.join(harness.OUT, "dryrun")
+    if not os.path.exists(os.path.join(dryrun, "libnvidia-ml.so.1")):
+        raise Skip("the dry run's libraries are not built")
+    for lines, expected in (("", (0, [])), ("mig 0 1\n", (1, [("unknown", "gpu:0")]))):
+        with open(scratch("driver"), "w", encoding="ascii") as f:
+            f.write(lines)
+        watch = spawn([harness.TOOL, *command, "free<1%", "-d", "3s"], root=True, env={**os.environ, "LD_LIBRARY_PATH": dryrun, "MEMTRACE_DRYRUN_NVML": scratch("driver")})
+        code = watch.wait()
+        events = [json.loads(x) for x in watch.stdout().splitlines()][1:]
+        equal((code, [(x["event"], x["device"]) for x in events]), expected, "with a driver: %s" % watch.stderr())
 
 
 def test_usage():

@@ -21,14 +21,17 @@
 
 #define LIST_EVERY UINT64_C(30000000000) /* ns between two lists of all processes */
 #define UNLISTED_SHARE 64 /* memory of unlisted processes that grew by 1/64 of all: list at once */
-#define NORMAL_AFTER UINT64_C(10000000000) /* ns that a rule is false before it may fire again */
-#define SUBJECTS (1 + GPUS_MAX)		   /* the machine, and each GPU */
+#define NORMAL_AFTER UINT64_C(10000000000)  /* ns that a rule is false before it may fire again */
+#define UNKNOWN_AFTER UINT64_C(30000000000) /* ns that the driver may take for its first answer */
+#define SUBJECTS (1 + GPUS_MAX)		    /* the machine, and each GPU */
 
 struct rule {
 	struct cond *cond;
 	bool of_gpus; /* it is judged for each GPU */
-	bool holds[SUBJECTS];
+	bool judged;  /* it could be judged at least once */
+	bool holds[SUBJECTS], said_unknown[SUBJECTS];
 	uint64_t held[SUBJECTS]; /* time when it held last, CLOCK_MONOTONIC, ns */
+	char why[WATCH_TEXT];	 /* why it could not be judged last */
 };
 
 struct machine_watch {
@@ -40,6 +43,7 @@ struct machine_watch {
 	struct machine_readings readings;
 	struct machine_ledger ledger;
 	struct machine_processes processes;
+	uint64_t begin;	    /* CLOCK_MONOTONIC, ns */
 	uint64_t next_list; /* time of the next list of processes, CLOCK_MONOTONIC, ns */
 	int64_t unlisted;   /* bytes of processes that the last list left out */
 	char boot[40];
@@ -86,7 +90,8 @@ static void put_value(struct cond_values *v, enum cond_figure f, uint64_t value,
 	v->why[f] = "the kernel does not tell";
 }
 
-/* Says that a rule began or ceased to hold, and runs --exec. subject: 0, or 1 + number of a GPU. */
+/* Says that a rule began or ceased to hold, for which it runs --exec, or that it cannot be judged.
+ * subject: 0, or 1 + number of a GPU. */
 static void say_rule(struct machine_watch *m, const struct rule *rule, const char *event,
 		     size_t subject, const char *text)
 {
@@ -105,13 +110,36 @@ static void say_rule(struct machine_watch *m, const struct rule *rule, const cha
 	free(s);
 }
 
+/* Says once that a rule cannot be judged. The driver may still be starting. */
+static void on_unknown(struct machine_watch *m, struct rule *rule, size_t subject, uint64_t now,
+		       const char *why)
+{
+	bool starts = rule->of_gpus && !gpus__answer() && !*gpus__why() &&
+		      now - m->begin < UNKNOWN_AFTER;
+	char text[WATCH_TEXT];
+
+	snprintf(rule->why, sizeof(rule->why), "%s", why);
+	if (rule->said_unknown[subject] || starts)
+		return;
+	rule->said_unknown[subject] = true;
+	snprintf(text, sizeof(text), "rule '%.180s' cannot be judged: %.290s",
+		 cond__text(rule->cond), why);
+	say_rule(m, rule, "unknown", subject, text);
+}
+
 static void judge(struct machine_watch *m, struct rule *rule, size_t subject,
 		  const struct cond_values *v)
 {
 	struct cond_result r;
 
-	if (cond__eval(rule->cond, v, &r) || r.verdict == COND_UNKNOWN)
+	if (cond__eval(rule->cond, v, &r))
 		return;
+	if (r.verdict == COND_UNKNOWN) {
+		on_unknown(m, rule, subject, v->time, r.text);
+		return;
+	}
+	rule->judged = true;
+	rule->said_unknown[subject] = false;
 	if (r.verdict == COND_HOLDS) {
 		if (!rule->holds[subject])
 			say_rule(m, rule, "fired", subject, r.text);
@@ -123,26 +151,38 @@ static void judge(struct machine_watch *m, struct rule *rule, size_t subject,
 	}
 }
 
+/* Judges the rules about the machine, or those about GPUs, for a subject. */
+static void judge_all(struct machine_watch *m, bool of_gpus, size_t subject,
+		      const struct cond_values *v)
+{
+	for (size_t i = 0; i < m->w->args.n_rules; i++)
+		if (m->rules[i].of_gpus == of_gpus)
+			judge(m, &m->rules[i], subject, v);
+}
+
 static void judge_rules(struct machine_watch *m, uint64_t now)
 {
 	const struct gpus_answer *a = gpus__answer();
 	uint64_t total = m->ledger.total;
 	struct cond_values v = { .time = now };
+	unsigned n = a ? gpus__count() : 0;
 
 	put_value(&v, COND_MACHINE_FREE, (uint64_t)m->ledger.line[MACHINE_FREE].bytes, total);
 	put_value(&v, COND_MACHINE_AVAILABLE, m->readings.available, total);
 	put_value(&v, COND_MACHINE_CACHE, (uint64_t)m->ledger.line[MACHINE_CACHE].bytes, total);
-	for (size_t i = 0; i < m->w->args.n_rules; i++)
-		if (!m->rules[i].of_gpus)
-			judge(m, &m->rules[i], 0, &v);
-	for (unsigned k = 0; a && k < gpus__count(); k++) {
-		if (!(a->has_free >> k & 1))
-			continue;
-		put_value(&v, COND_FREE, a->free[k], gpus__get(k)->total);
+	judge_all(m, false, 0, &v);
+	if (!n) {
+		v.why[COND_FREE] = *gpus__why() ? gpus__why()
+						: "the NVIDIA driver has not answered so far";
+		judge_all(m, true, 0, &v);
+	}
+	for (unsigned k = 0; k < n; k++) {
+		bool known = a->has_free >> k & 1;
+
+		put_value(&v, COND_FREE, known ? a->free[k] : MACHINE_NONE, gpus__get(k)->total);
+		v.why[COND_FREE] = "the driver does not tell the free memory of this GPU";
 		v.series = k + 1;
-		for (size_t i = 0; i < m->w->args.n_rules; i++)
-			if (m->rules[i].of_gpus)
-				judge(m, &m->rules[i], k + 1, &v);
+		judge_all(m, true, k + 1, &v);
 	}
 }
 
@@ -209,16 +249,25 @@ static void write_row(struct machine_watch *m)
 	m->lost += m->failed;
 }
 
-/* Returns the exit code. */
-static int say_lost(const struct machine_watch *m)
+/* Says what the recorder could not do. Returns the exit code. */
+static int say_failures(const struct machine_watch *m)
 {
+	int status = EXIT_OK;
 	char text[48];
 
-	if (!m->lost)
-		return EXIT_OK;
-	log_err("%s: %s could not be written", m->w->args.output,
-		text__counted(text, sizeof(text), m->lost, "look"));
-	return EXIT_FAILED;
+	if (m->lost) {
+		log_err("%s: %s could not be written", m->w->args.output,
+			text__counted(text, sizeof(text), m->lost, "look"));
+		status = EXIT_FAILED;
+	}
+	for (size_t i = 0; i < m->w->args.n_rules; i++) {
+		if (m->rules[i].judged)
+			continue;
+		log_err("--rule '%s' was never judged: %s", cond__text(m->rules[i].cond),
+			m->rules[i].why);
+		status = EXIT_FAILED;
+	}
+	return status;
 }
 
 /* Bytes of processes that are not among those listed. */
@@ -292,10 +341,11 @@ static void say_begin(const struct machine_watch *m)
 static int run(struct machine_watch *m)
 {
 	const struct watch_args *a = &m->w->args;
-	uint64_t begin = clock__monotonic(), next = begin;
+	uint64_t next = clock__monotonic();
 	sigset_t signals;
 	int err;
 
+	m->begin = next;
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGINT);
 	sigaddset(&signals, SIGTERM);
@@ -315,13 +365,13 @@ static int run(struct machine_watch *m)
 			log_err("/proc/meminfo: %s", strerror(-err));
 			return EXIT_FAILED;
 		}
-		if (a->duration && next - begin > a->duration)
+		if (a->duration && next - m->begin > a->duration)
 			break;
 	} while (!wait_until(next, &signals));
 	m->row.end = true;
 	fill_row(m);
 	write_row(m);
-	return say_lost(m);
+	return say_failures(m);
 }
 
 static const char *why_not_open(int err)
