@@ -43,7 +43,8 @@ const char *outfile__why(int err)
 	case EEXIST:
 		return "it exists; -f replaces it";
 	case ELOOP:
-		return "it is a symbolic link; name the file itself";
+		return "it is a symbolic link, and another user may have made it; give the path "
+		       "that `readlink -f` prints for it";
 	case EISDIR:
 		return "it is a folder; name a file";
 	case ENOTSUP:
