@@ -83,6 +83,10 @@ const char *proc__comm(const struct proc *p);
 char *proc__exe(const struct proc *p, char *buf, size_t size);
 /* NUL-separated arguments as read at open, *len bytes and a NUL after them; owned by p. */
 const char *proc__cmdline(const struct proc *p, size_t *len);
+/* Writes the command line of a process as one line of clean text, without the folders of its
+ * program. "": it has none, as a kernel thread or a zombie. The process may make this wait for
+ * ever: the text may lie in a file of its own file system. Returns buf. */
+char *proc__command_line(pid_t pid, char *buf, size_t size);
 /* Reads the arguments again if there were none at open: a process that is starting a program has
  * its new name first, and the arguments a little later. */
 void proc__complete_cmdline(struct proc *p);

@@ -660,6 +660,44 @@ static void test_arguments_come_late(void **state)
 	close(say[0]);
 }
 
+/* Expects the line of a shell with these arguments; then of the zombie that it becomes. */
+static void check_command_line(char *const argv[], const char *expected)
+{
+	int ended[2], status;
+	char text[64], c;
+	pid_t pid;
+
+	assert_int_equal(pipe2(ended, O_CLOEXEC), 0);
+	pid = fork();
+	if (!pid) {
+		execv("/bin/sh", argv);
+		_exit(1);
+	}
+	close(ended[1]);
+	assert_int_equal(read(ended[0], &c, 1), 0); /* it has called exec */
+	close(ended[0]);
+	assert_string_equal(proc__command_line(pid, text, sizeof(text)), expected);
+	kill(pid, SIGKILL);
+	assert_int_equal(waitid(P_PID, (id_t)pid, NULL, WEXITED | WNOWAIT), 0);
+	assert_string_equal(proc__command_line(pid, text, sizeof(text)), "");
+	waitpid(pid, &status, 0);
+}
+
+static void test_command_line(void **state)
+{
+	char stop[] = "kill -STOP $$", longer[200] = "/bin/";
+
+	check_command_line((char *[]){ "/a folder/of/s\033[2Jh", "-c", stop, "", "", NULL },
+			   "s\\x1b[2Jh -c kill -STOP $$");
+	check_command_line((char *[]){ "sh: of/it", "-c", stop, NULL },
+			   "sh: of/it -c kill -STOP $$");
+	check_command_line((char *[]){ "/", "-c", stop, NULL }, "/ -c kill -STOP $$");
+	memset(longer + 5, 'n', sizeof(longer) - 6);
+	longer[sizeof(longer) - 1] = '\0';
+	check_command_line((char *[]){ longer, "-c", stop, NULL },
+			   "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn");
+}
+
 static void test_no_process(void **state)
 {
 	char name[32] = "";
@@ -921,6 +959,7 @@ int main(void)
 		cmocka_unit_test(test_maps_copy),
 		cmocka_unit_test(test_ended),
 		cmocka_unit_test(test_arguments_come_late),
+		cmocka_unit_test(test_command_line),
 		cmocka_unit_test(test_no_process),
 		cmocka_unit_test(test_replaced_file),
 		cmocka_unit_test(test_remapped_file),

@@ -322,21 +322,9 @@ static void look_at_mappings(struct run *r, pid_t pid)
 static void say_command(struct run *r, pid_t pid)
 {
 	struct message m = { .kind = SAY_COMMAND, .pid = pid };
-	char text[1024], *name = text, *slash;
-	ssize_t n = io__text_of_process(pid, "cmdline", text, sizeof(text));
 
-	if (n <= 0 || !*text)
-		return;
-	slash = strrchr(text, '/'); /* of the program's name */
-	if (slash && slash[1])
-		name = slash + 1;
-	for (char *c = text; c < text + n; c++)
-		*c = *c ? *c : ' ';
-	while (n > 0 && text[n - 1] == ' ')
-		text[--n] = '\0';
-	if (text + n > name)
-		text__clean(m.command, sizeof(m.command), name, (size_t)(text + n - name));
-	say(r, &m);
+	if (*proc__command_line(pid, m.command, sizeof(m.command)))
+		say(r, &m);
 }
 
 static void look_at_process(struct run *r, pid_t pid)

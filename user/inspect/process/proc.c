@@ -21,6 +21,7 @@
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/text.h"
 
 #define CMDLINE_MAX (128u << 10)
 #define MAPS_TEXT_MAX (256u << 20) /* also the limit of maps__parse() */
@@ -534,6 +535,25 @@ const char *proc__cmdline(const struct proc *proc, size_t *len)
 {
 	*len = proc->cmdline_len;
 	return proc->cmdline;
+}
+
+char *proc__command_line(pid_t pid, char *buf, size_t size)
+{
+	char text[4096], *name = text, *slash;
+	ssize_t len = io__text_of_process(pid, "cmdline", text, sizeof(text));
+
+	*buf = '\0';
+	if (len <= 0 || !*text)
+		return buf;
+	slash = strrchr(text, '/'); /* of the program: its NUL ends the text here */
+	if (*text == '/' && slash[1])
+		name = slash + 1;
+	while (!text[len - 1])
+		len--;
+	for (ssize_t i = 0; i < len; i++)
+		text[i] = text[i] ? text[i] : ' ';
+	text__clean(buf, size, name, (size_t)(text + len - name));
+	return buf;
 }
 
 char *proc__exe(const struct proc *proc, char *buf, size_t size)
