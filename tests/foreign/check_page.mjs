@@ -94,6 +94,43 @@ async function brush(page, a, b) {
 	await settled(page);
 }
 
+// The other processes on a device are named at an out-of-memory error and at a bad end, and nowhere else.
+async function checkNeighbours(page) {
+	if (!await page.isVisible("#go-oom"))
+		return;
+	const shown = () => page.evaluate(() => document.getElementById("neighbours").hidden ? null : document.getElementById("neighbours").textContent);
+	const device = await page.evaluate(() => {
+		const d = Page.device(), p = { pid: 42, bytes: 40 * 2 ** 30, uid: 0, user: "root", command: "<b>serve</b>.py", container: "web" };
+		Page.kept = { d, ooms: d.out_of_memory.map(o => o.other_processes), end: d.other_processes_at_end };
+		d.out_of_memory.forEach(o => { o.other_processes = { read: o.time, count: 7, largest: [p, { ...p, pid: 43, bytes: null, user: null, command: null, container: null }, p, p, p] }; });
+		d.other_processes_at_end = { read: 0, count: 1, largest: [p] };
+		return d.name;
+	});
+	const one = "<b>serve</b>.py (PID 42, user root, container web) 40.00 GiB";
+	await page.click("#go-peak");
+	await settled(page);
+	assert.equal(await shown(), null, "at the peak");
+	await page.click("#go-oom");
+	await settled(page);
+	assert.equal(await shown(), `Other processes on this device: ${one} · no such process (PID 43) · ${one} · ${one} · + 3 more`, device);
+	const box = await page.locator("#neighbours").boundingBox(), whole = await page.locator("#choice").boundingBox();
+	assert.ok(box.height > 0 && box.x >= whole.x && box.x + box.width <= whole.x + whole.width + 1, "it is in the panel of the moment");
+	if (shots) {
+		mkdirSync(shots, { recursive: true });
+		await page.screenshot({ path: join(shots, "neighbours.png") });
+	}
+	await page.click("#go-end");
+	await settled(page);
+	assert.equal(await shown(), `Other processes on this device at the end: ${one}`);
+	await page.evaluate(() => {
+		Page.kept.d.out_of_memory.forEach((o, i) => { o.other_processes = Page.kept.ooms[i]; });
+		Page.kept.d.other_processes_at_end = Page.kept.end;
+	});
+	await page.click("#go-oom");
+	await settled(page);
+	assert.equal(await shown(), null, "a recording without them");
+}
+
 // A click on a finding leads to what it is about, and on "+ 2 more" to the others.
 async function checkFindings(page) {
 	if (await page.isVisible("#go-oom")) {
@@ -444,6 +481,7 @@ async function compare(page, name) {
 let page = await open(browser, file);
 await compare(page, "1280-light");
 await checkMoments(page);
+await checkNeighbours(page);
 await checkFindings(page);
 await checkWindow(page);
 await checkFilter(page);

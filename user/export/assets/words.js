@@ -62,6 +62,12 @@ const Words = (() => {
 		return cls ? cls + " (model)" : "(no module)";
 	}
 
+	// Another process on a device, as words__neighbour() in C has it.
+	function neighbour({ pid, bytes: held, user, command, container }) {
+		const who = [`PID ${pid}`, user && `user ${user}`, container && `container ${container}`].filter(Boolean).join(", ");
+		return `${command ?? "no such process"} (${who})${held === null ? "" : " " + bytes(held)}`;
+	}
+
 	// Fields of a filter with examples, for people.
 	const FIELDS = [
 		["attention", "any of the fields has this word"],
@@ -118,5 +124,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { began, before, unheld, bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, detail, command, host, FIELDS, NOTES, UNHELD };
+	return { began, before, unheld, bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, neighbour, detail, command, host, FIELDS, NOTES, UNHELD };
 })();

@@ -53,11 +53,26 @@
 
 	const clock = t => seconds(t, (state.view[1] - state.view[0]) / 100);
 
+	const NEIGHBOURS = 4; // that are shown without pointing at them
+
+	// The other processes on the device when it ran out of memory, or when the process ended badly.
+	function neighbours(d, oom) {
+		const failed = oom && d.out_of_memory?.find(o => o.number === oom.number)?.other_processes;
+		const ended = state.from === null && state.moment === d.moments - 1 && d.other_processes_at_end;
+		const { largest: list, count: all } = failed || ended || { largest: [], count: 0 };
+		const names = list.slice(0, NEIGHBOURS).map(Words.neighbour), rest = all - names.length;
+		$("neighbours").hidden = !list.length;
+		$("neighbours").title = list.map(Words.neighbour).join("\n");
+		$("neighbours").textContent = `Other processes on this device${failed ? "" : " at the end"}: ${[...names, ...rest > 0 ? [`+ ${count(rest)} more`] : []].join(" · ")}`;
+	}
+
 	function say() {
 		const d = Page.device(), step = Page.stepAt(state.time);
 		const b = (text, cls) => el("b", { textContent: text, className: cls ?? "" });
 		const phase = (head.phases ?? []).find(p => p[0] <= state.time && state.time <= p[1]);
 		const where = [step && Page.stepWords(step[0]), phase && Words.phase(phase[2])].filter(Boolean).join(", ");
+		const oom = state.ready && state.from === null && Page.timeline.oomsHere().find(o => Page.data.at(state.device, o.time) === state.moment);
+		neighbours(d, oom);
 		if (!state.ready) {
 			$("choice-text").replaceChildren("Peak at ", b(clock(d.peak_time ?? 0)), " · ", b(bytes(d.peak_allocated ?? 0)), " allocated");
 			return;
@@ -65,7 +80,6 @@
 		const f = Page.figures(), end = f.end;
 		$("choice-text").title = `${state.time.toFixed(9)} s`;
 		if (state.from === null) {
-			const oom = Page.timeline.oomsHere().find(o => Page.data.at(state.device, o.time) === state.moment);
 			const what = oom ? "Out of memory" : state.moment === peakMoment() ? "Peak" : "Moment";
 			$("choice-text").replaceChildren(`${what} at `, b(clock(state.time)), where ? ` · ${where}` : "", " · ", b(bytes(end.allocated)), " allocated",
 				end.reserved ? ` · ${bytes(end.reserved)} reserved, ${percent(end.reserved - end.allocated, end.reserved)} of it cached` : "",
