@@ -271,6 +271,20 @@ API(int, nvmlDeviceGetMigMode, struct nvml_device *device, unsigned int *current
 	return NVML_OK;
 }
 
+/* nvmlGpuVirtualizationMode_t: 0 none, 2 a virtual GPU, as the virtual machine sees it. */
+API(int, nvmlDeviceGetVirtualizationMode, struct nvml_device *device, unsigned int *mode)
+{
+	int i = index_of(device);
+	struct machine m;
+
+	if (i < 0 || !mode)
+		return NVML_INVALID_ARGUMENT;
+	if (!machine__read(&m))
+		return NVML_UNKNOWN;
+	*mode = m.device[i].vgpu ? 2 : 0;
+	return NVML_OK;
+}
+
 API(int, nvmlDeviceGetCudaComputeCapability, struct nvml_device *device, int *major, int *minor)
 {
 	if (index_of(device) < 0)
@@ -321,6 +335,8 @@ static bool memory_of(int device, struct memory_v2 *out)
 		return false;
 	machine__wait(&m);
 	out->total = dryrun__config()->vram;
+	if (m.device[device].vgpu && m.device[device].vgpu < out->total)
+		out->total = m.device[device].vgpu;
 	out->reserved = m.device[device].reserved;
 	out->used = used_by_us(device) + dryrun__config()->held[device];
 	out->used += m.device[device].more;

@@ -89,12 +89,15 @@ static bool take_size(struct machine *m, const char *line)
 		return device < DRYRUN_MAX_DEVICES && dryrun__parse_size(size, &bytes) &&
 		       take_slice(m, device, n, bytes);
 	if (sscanf(line, "reserved %u %31s", &device, size) != 2 &&
-	    sscanf(line, "more %u %31s", &device, size) != 2)
+	    sscanf(line, "more %u %31s", &device, size) != 2 &&
+	    sscanf(line, "vgpu %u %31s", &device, size) != 2)
 		return false;
 	if (device >= DRYRUN_MAX_DEVICES || !dryrun__parse_size(size, &bytes))
 		return false;
 	if (*line == 'r')
 		m->device[device].reserved = bytes;
+	else if (*line == 'v')
+		m->device[device].vgpu = bytes;
 	else
 		m->device[device].more = bytes;
 	return true;

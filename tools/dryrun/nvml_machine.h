@@ -6,12 +6,17 @@
  *
  *     process DEVICE PID BYTES [graphics|mps|both] [slice=N] [worked=SECONDS]
  *                                memory of a process on the device; BYTES -: not known. It
- * computes, unless a word says otherwise. worked: seconds since its last work more DEVICE BYTES
- * memory in use that no listed process holds minor DEVICE NUMBER        node /dev/nvidiaNUMBER;
- * default: DEVICE mig DEVICE 0|1             multi-instance GPU mode slice DEVICE N BYTES       a
- * slice of it, with this total. The device must be asked by slice reserved DEVICE BYTES      memory
- * reserved by the driver delay MILLISECONDS         duration of queries for memory or processes hang
- * such queries never return no_v2                      a driver without nvmlDeviceGetMemoryInfo_v2
+ *                                computes, unless a word says otherwise. worked: seconds since its
+ *                                last work
+ *     more DEVICE BYTES          memory in use that no listed process holds
+ *     minor DEVICE NUMBER        node /dev/nvidiaNUMBER; default: DEVICE
+ *     mig DEVICE 0|1             multi-instance GPU mode
+ *     slice DEVICE N BYTES       a slice of it, with this total. The device must be asked by slice
+ *     vgpu DEVICE BYTES          a virtual GPU, whose profile limits its total memory
+ *     reserved DEVICE BYTES      memory reserved by the driver
+ *     delay MILLISECONDS         duration of queries for memory or processes
+ *     hang                       such queries never return
+ *     no_v2                      a driver without nvmlDeviceGetMemoryInfo_v2
  *     no_processes               a driver that lists no processes, as in a virtual machine's vGPU
  *     no_memory                  GPUs without memory of their own, as GB10: no figures of devices
  *
@@ -28,6 +33,7 @@ struct machine {
 	struct {
 		unsigned int minor, mig;
 		uint64_t reserved, more;
+		uint64_t vgpu; /* limit of the profile; 0: no virtual GPU */
 		struct {
 			unsigned int number;
 			uint64_t total;

@@ -42,6 +42,7 @@ struct nvml_memory_v2 {
 };
 
 #define NVML_NOT_SUPPORTED 3 /* nvmlReturn_t */
+#define NVML_VGPU 2	     /* nvmlGpuVirtualizationMode_t: in a virtual machine */
 #define NVML_MEMORY_V2 (sizeof(struct nvml_memory_v2) | 2u << 24)
 
 struct nvml_process { /* nvmlProcessInfo_v2_t, also used by the _v3 function */
@@ -71,6 +72,7 @@ struct nvml {
 	/* NULL with older drivers. */
 	int (*memory_v2)(nvml_device d, struct nvml_memory_v2 *ret);
 	int (*mig_mode)(nvml_device d, unsigned *now, unsigned *pending);
+	int (*virtual_mode)(nvml_device d, unsigned *ret);
 	int (*graphics)(nvml_device d, unsigned *n, struct nvml_process *v);
 	int (*mps)(nvml_device d, unsigned *n, struct nvml_process *v);
 	int (*work)(nvml_device d, struct nvml_work *v, unsigned *n, unsigned long long since);
@@ -95,6 +97,7 @@ static const struct function {
 	  offsetof(struct nvml, processes), false },
 	{ "nvmlDeviceGetMemoryInfo_v2", NULL, offsetof(struct nvml, memory_v2), true },
 	{ "nvmlDeviceGetMigMode", NULL, offsetof(struct nvml, mig_mode), true },
+	{ "nvmlDeviceGetVirtualizationMode", NULL, offsetof(struct nvml, virtual_mode), true },
 	{ "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2",
 	  offsetof(struct nvml, graphics), true },
 	{ "nvmlDeviceGetMPSComputeRunningProcesses_v3",
@@ -230,6 +233,8 @@ static void find_gpus(struct helper *h, struct gpus_greeting *g)
 										    : (int)minor;
 		gpu->mig = h->nvml.mig_mode && !h->nvml.mig_mode(h->device[i], &now, &pending) &&
 			   now;
+		gpu->vgpu = h->nvml.virtual_mode && !h->nvml.virtual_mode(h->device[i], &now) &&
+			    now == NVML_VGPU;
 		if (gpu->mig)
 			h->mig |= UINT64_C(1) << i;
 		else

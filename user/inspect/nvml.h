@@ -121,8 +121,10 @@ struct gpu {
 	char name[96], uuid[96]; /* NUL-terminated; "": not known */
 	int minor;		 /* number in /dev/nvidia<minor>; -1: not known */
 	bool mig;		 /* multi-instance mode: a process sees another name and total */
-	uint64_t total;		 /* bytes available to programs, the host's if the GPU has none of
-				    its own; 0: not known */
+	bool vgpu; /* a part of a GPU that a hypervisor gives this machine: its profile is the total
+		    */
+	uint64_t total; /* bytes available to programs, the host's if the GPU has none of
+			   its own; 0: not known */
 };
 
 #define GPUS_SLICES 128		 /* maximum slices (multi-instance mode) in one answer */
