@@ -3,6 +3,7 @@
 # run: reads-code cpu=60
 """`ps --device`, and the same rows in `check`: who holds a GPU's memory. Real processes have a device node open, of a /dev of their own; NVML is the dry run's, with
 their PIDs. In each case the parts add up to the device's used bytes."""
+import contextlib
 import json
 import os
 import re
@@ -209,37 +210,70 @@ def test_namespaces_and_jobs():
     check(code == 0 and "\x1b" not in out and "(PID 1 in its namespace)" in out, "text: %r", out)
 
 
-def test_removed_cgroup():
-    """A process that has ended in a control group that was removed after it: docker rm -f, for the kernel."""
-    parent = holder(program=HOLD.replace("time.sleep(600)", """
+# A process with a child that has the GPU open, too.
+PARENT = HOLD.replace("time.sleep(600)", """
 child = os.fork()
 if not child:
     sys.stdin.readline()
     os._exit(0)
 print("child", child, flush=True)
-time.sleep(600)"""))
-    child = int(parent.wait_line("^child", 20).split()[1])
-    top = scratch("cgroup")
+time.sleep(600)""")
+
+
+@contextlib.contextmanager
+def grouped(pid, name, *folders):
+    """The process is in a control group of this name, below those folders. Yields its path. Removes it when it is empty."""
+    top = scratch("cgroup-" + name)
     os.mkdir(top)
     if subprocess.run(["mount", "-t", "cgroup2", "none", top], capture_output=True, check=False).returncode:
         raise Skip("no second version of control groups")
-    identity = "%064x" % (os.getpid() << 200)
-    group = os.path.join(top, "docker-%s.scope" % identity)
-    os.mkdir(group)
+    groups = [os.path.join(top, *folders[:i]) for i in range(1, len(folders) + 1)] + [os.path.join(top, *folders, name)]
+    for group in groups:
+        os.makedirs(group, exist_ok=True)
     try:
-        with open(os.path.join(group, "cgroup.procs"), "w", encoding="ascii") as f:
-            f.write(str(child))
+        with open(os.path.join(groups[-1], "cgroup.procs"), "w", encoding="ascii") as f:
+            f.write(str(pid))
+        yield groups[-1]
+    finally:
+        for group in reversed(groups):
+            until(lambda group=group: not os.path.exists(group) or not remove(group), "the end of the group", 20)
+        subprocess.run(["umount", "-l", top], check=False)
+
+
+def test_removed_cgroup():
+    """A process that has ended in a control group that was removed after it: docker rm -f, for the kernel."""
+    parent = holder(program=PARENT)
+    child = int(parent.wait_line("^child", 20).split()[1])
+    identity = "%064x" % (os.getpid() << 200)
+    with grouped(child, "docker-%s.scope" % identity):
         env = machine("process 0 %d 7M" % child)
         h = row(look(env), child)
-        equal((h["container"], h["container_gone"], h["left_over"]), (identity[:12], False, False), "in its container")
+        equal((h["container"], h["left_over"], h["end_all_command"]), (identity[:12], False, None), "in its container")
         os.kill(child, signal.SIGKILL)
         until_state(child, "Z")
-    finally:
-        until(lambda: not remove(group), "the end of the group", 20)
-        subprocess.run(["umount", "-l", top], check=False)
     h = row(look(env), child)
-    equal((h["container"], h["container_gone"], h["left_over"]), (identity[:12], True, True), "its container is gone")
+    equal((h["container"], h["container_gone"], h["left_over"], h["end_all_command"]), (identity[:12], True, True, None), "its container is gone")
     check(h["reason"].endswith(", its container no longer exists"), "reason: %s", h["reason"])
+
+
+def test_end_of_all():
+    """A worker that is left over in a container or a Slurm job: the command for all of it is printed beside the one for the worker."""
+    identity = "%064x" % (os.getpid() << 201)
+    for folders, name, command, title in (((), "docker-%s.scope" % identity, "sudo docker rm -f " + identity[:12], "container"),
+                                          (("slurm", "uid_0", "job_4711"), "step_0", "scancel 4711", "job")):
+        if title == "container" and os.path.exists("/var/lib/docker/containers"):
+            continue
+        parent = holder(program=PARENT)
+        child = int(parent.wait_line("^child", 20).split()[1])
+        with grouped(child, name, *folders):
+            os.kill(parent.pid, signal.SIGKILL)
+            parent.popen.wait(30)
+            env = {**machine("process 0 %d 7M" % child), "COLUMNS": "400"}
+            h = until(lambda: (x := row(look(env), child))["left_over"] and x, "an orphan")
+            equal((h["end_command"], h["end_all_command"]), ("sudo kill %d" % child, command), title)
+            _, out, _ = tool("ps", "--device", root=True, env=env)
+            check(". To end it: sudo kill %d. To end its whole %s: %s\n" % (child, title, command) in " ".join(out.split(" ")), "text: %s", out)
+            os.kill(child, signal.SIGKILL)
 
 
 def remove(group):
@@ -301,7 +335,7 @@ def test_figures_that_are_missing():
     equal((d["reserved_by_driver"], d["not_explained"], d["why"]), (None, GIB, None), "a driver without the reserve")
     d = look(machine(line, "no_processes"))
     equal((row(d, p.pid)["bytes"], d["not_explained"]), (None, 4 * GIB), "a driver that lists no processes")
-    check("vGPU" in d["why"] and "does not list" in row(d, p.pid)["why"], "why: %s", d)
+    check("does not list" in d["why"] and "does not list" in row(d, p.pid)["why"], "why: %s", d)
     d = devices(machine(line, "no_memory"))[0]
     equal((d["used"], d["not_explained"], row(d, p.pid)["bytes"]), (None, None, 4 * GIB), "unified memory")
     check("uses the host's" in d["why"], "why: %s", d)
@@ -311,6 +345,22 @@ def test_figures_that_are_missing():
     equal((d["not_explained"], d["used"]), (-10 * GIB, 80 * GIB), "more than the device has")
     code, out, err = tool("ps", "--device", "--json", "--fail-if", "free<1G", root=True, env=machine(line, "no_memory"))
     check(code == 1 and "cannot be judged on GPU 0" in err and json.loads(out), "--fail-if without a figure: %d %s", code, err)
+
+
+def test_virtual_gpu():
+    """The profile of a virtual GPU limits its memory, and the driver may list no processes."""
+    p = holder()
+    line = "process 0 %d 4G" % p.pid
+    env = machine(line, "vgpu 0 10G", "reserved 0 1G")
+    d = look(env)
+    equal((d["vgpu"], d["total"], d["used"], d["free"], row(d, p.pid)["bytes"]), (True, 10 * GIB, 5 * GIB, 5 * GIB, 4 * GIB), "a part of a GPU")
+    _, out, _ = tool("ps", "--device", root=True, env=env)
+    check("5.00 GiB of 10.00 GiB in use, 5.00 GiB free\n  virtual GPU: its profile limits the memory to 10.00 GiB\n" in out, "text: %s", out)
+    d = look(machine(line, "vgpu 0 10G", "no_processes"))
+    equal((d["why"], d["not_explained"]), ("the driver does not list the processes of a virtual GPU", 4 * GIB), "no list")
+    d = look(machine(line, "vgpu 0 100G"))
+    equal((d["vgpu"], d["total"]), (True, VRAM), "a profile of the whole GPU")
+    equal(look(machine(line))["vgpu"], False, "a whole GPU")
 
 
 def test_two_devices():

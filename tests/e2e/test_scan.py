@@ -15,6 +15,7 @@ import sys
 import chaos
 import harness
 import server
+import test_gpu_holders
 from harness import IS_ROOT, PROGRAMS, REPO, TOOL, Skip, check, equal, run, scratch, spawn, tool, until
 
 IN_OPEN = 0x20
@@ -109,14 +110,16 @@ def test_special_files_of_a_folder():
 
 
 class Stalled:
-    """A process of another user that maps PyTorch's library from its own file system, which never answers a read."""
+    """A process of another user that maps PyTorch's library from its own file system, which never answers a read. at: another folder
+    for that file system."""
 
-    def __init__(self, name, *options, library=chaos.HOOKS, more=()):
+    def __init__(self, name, *options, library=chaos.HOOKS, more=(), at=None):
         if not IS_ROOT or not os.path.exists("/dev/fuse"):
             raise Skip("needs root and /dev/fuse")
-        at = scratch("fuse-" + name)
-        os.makedirs(at)
-        os.chmod(at, 0o755)
+        if not at:
+            at = scratch("fuse-" + name)
+            os.makedirs(at)
+            os.chmod(at, 0o755)
         os.makedirs(scratch("of-fuse"), exist_ok=True)
         source = shutil.copy(chaos.hooks(), scratch("of-fuse/" + library))
         self.process = spawn([sys.executable, os.path.join(PROGRAMS, "fuse_mount.py"), "stall", *options, source, at, "/usr/bin/env", "python3", "-c",
@@ -128,6 +131,8 @@ class Stalled:
         return any(line.startswith("asked") for _, line in list(self.process.out))
 
     def stop(self):
+        if self.process.popen.poll() is not None:
+            return
         os.kill(self.server, signal.SIGKILL)
         os.kill(self.pid, signal.SIGKILL)
         self.process.wait(30)
@@ -190,6 +195,36 @@ def test_serve_ends_while_a_process_cannot_be_read():
         until(stalled.asked, "the process is read")
         s.process.signal(signal.SIGTERM)
         equal(s.process.wait(60), 0, "exit code of serve")
+    finally:
+        stalled.stop()
+
+
+def test_ps_beside_a_container_that_cannot_be_read():
+    """A container has its name in a file below its own root, which may be of a file system that never answers. Its process is listed
+    without the name, and others with all."""
+    identity = "%064x" % (os.getpid() << 202)
+    stalled = Stalled("container", "open", library=".containerenv", more=[chaos.hooks()], at="/run")
+    try:
+        with test_gpu_holders.grouped(stalled.pid, "libpod-%s.scope" % identity):
+            other = spawn([sys.executable, "-c", "print('ready', flush=True); input()", "another"])
+            other.wait_line("^ready")
+            env = test_gpu_holders.machine("process 0 %d 4G" % stalled.pid, "process 0 %d 2G" % other.pid)
+            code, out, err = tool("ps", "--device", "--json", root=True, env=env)
+            equal(code, 0, "ps --device: %s" % err)
+            document = json.loads(out)
+            (device,) = document["devices"]
+            test_gpu_holders.adds_up(device)
+            h, o = (test_gpu_holders.row(device, pid) for pid in (stalled.pid, other.pid))
+            check(stalled.asked(), "the file system was not asked")
+            equal((document["unanswered"], h["unanswered"], h["container"], h["command"], h["user"], h["bytes"]),
+                  (1, True, identity[:12], "[python3]", "nobody", 4 << 30), "the container's process")
+            check(not o["unanswered"] and o["command"].endswith("another"), "the other process: %s", o)
+            _, out, _ = tool("ps", "--device", root=True, env=env)
+            check("1 process did not answer within half a second" in out, "text: %s", out)
+            code, out, err = tool("ps", "--json", root=True)
+            equal(code, 0, "ps: %s" % err)
+            equal([p["container"] for p in json.loads(out)["processes"] if p["pid"] == stalled.pid], [identity[:12]], "ps: %s" % out)
+            stalled.stop()
     finally:
         stalled.stop()
 

@@ -21,6 +21,7 @@
 
 #define CANNOT_PREPARE 126
 #define CANNOT_RUN 127 /* as shells have it */
+#define CHECK_EVERY 50 /* ms between two looks of subprocess__try() */
 
 /* ---- in the process ---- */
 
@@ -322,4 +323,27 @@ void subprocess__kill(struct subprocess *p)
 
 	subprocess__signal(p, SIGKILL);
 	reap(p, 0, &status);
+}
+
+int subprocess__try(int (*main)(void *ctx), void *ctx, const atomic_uint *progress, int ms)
+{
+	const struct subprocess_opts o = {
+		.main = main, .ctx = ctx, .group = SUBPROCESS_OWN_GROUP, .death_signal = SIGKILL
+	};
+	unsigned before = atomic_load(progress), now;
+	struct subprocess p;
+	int status, err = subprocess__start(&o, &p);
+
+	for (int waits = 0; !err && waits < ms;) {
+		if (subprocess__wait(&p, CHECK_EVERY, &status))
+			return WIFEXITED(status) ? WEXITSTATUS(status) : -EIO;
+		now = atomic_load(progress);
+		waits = now != before || subprocess__computes(&p) ? 0 : waits + CHECK_EVERY;
+		before = now;
+	}
+	if (err)
+		return err;
+	subprocess__signal(&p, SIGKILL);
+	close(p.pidfd);
+	return -ETIMEDOUT;
 }

@@ -2,6 +2,7 @@
 #pragma once
 /* Starts a process, which runs a program or a function, and waits for its end. The caller must have
  * one thread. */
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,5 +78,11 @@ bool subprocess__computes(const struct subprocess *p);
 void subprocess__signal(const struct subprocess *p, int signal);
 /* Ends the process with SIGKILL and waits. No effect if there is no process. */
 void subprocess__kill(struct subprocess *p);
+/* Runs a function that somebody else's file system or driver may keep from ending, in a process
+ * without our descriptors. *progress is in memory that both share. Returns the exit code;
+ * -ETIMEDOUT: for ms milliseconds on end the process has waited for something and not changed
+ * *progress; -EIO: a signal ended it; or -errno. After -ETIMEDOUT the process may go on for a time:
+ * it got SIGKILL, and nobody waits for it. */
+int subprocess__try(int (*main)(void *ctx), void *ctx, const atomic_uint *progress, int ms);
 /* Closes all descriptors above 2 but these, in the calling process. 0 or -errno. */
 int subprocess__close_others(const int *keep, size_t n);

@@ -109,6 +109,7 @@ static int join(struct gpu_look *l, unsigned gpu)
 		.gpu = gpu,
 		.minor = g ? g->minor : (int)gpu,
 		.mig = g && g->mig,
+		.vgpu = g && g->vgpu,
 		.processes = l->processes,
 		.torch = l->torch,
 		.n_torch = l->n_torch,
@@ -131,14 +132,17 @@ static void read_torch(struct gpu_look *l)
 
 int gpu_look__read(struct gpu_look *l)
 {
+	int err;
+
 	drop_tables(l);
 	read_torch(l);
 	/* A process that ends in this moment is listed by the driver and has no PID any more. So
 	 * ask again about each that is gone. */
 	for (int i = 0; i < 2 && (!i || has_gone(l->processes)); i++) {
 		ask_driver(l);
-		if (holder_processes__read(l->processes, l->answer))
-			return -ENOMEM;
+		err = holder_processes__read(l->processes, l->answer);
+		if (err)
+			return err;
 	}
 	count_nodes(l);
 	l->monotonic = clock__monotonic();

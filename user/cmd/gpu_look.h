@@ -34,7 +34,7 @@ struct gpu_look {
  * second. NULL: no memory. */
 struct gpu_look *gpu_look__new(bool torch);
 void gpu_look__free(struct gpu_look *l); /* NULL is fine */
-/* Reads all. 0 or -ENOMEM. */
+/* Reads all, as holder_processes__read(). 0 or -errno. */
 int gpu_look__read(struct gpu_look *l);
 /* Ends NVML's helper process. The tables stay valid, the answer does not. */
 void gpu_look__stop(struct gpu_look *l);

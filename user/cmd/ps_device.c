@@ -196,6 +196,9 @@ static void print_title(const struct look *l, unsigned gpu)
 	if (l->gpus->by_driver && gpus__get(gpu)->mig)
 		printf(", multi-instance mode");
 	putchar('\n');
+	if (l->gpus->by_driver && gpus__get(gpu)->vgpu)
+		printf("  virtual GPU: its profile limits the memory to %s\n",
+		       t->used_known ? text__bytes(total, sizeof(total), t->total) : "a part");
 }
 
 static void print_slices(const struct look *l, unsigned gpu)
@@ -216,6 +219,18 @@ static void print_slices(const struct look *l, unsigned gpu)
 	}
 }
 
+/* The words before a row's end_all. */
+static const char *end_all_title(const struct gpu_holder *h)
+{
+	if (!*h->end_all)
+		return "";
+	if (text__starts(h->end_all, "scancel"))
+		return ". To end its whole job: ";
+	if (text__starts(h->end_all, "kubectl"))
+		return ". To end its whole pod: ";
+	return ". To end its whole container: ";
+}
+
 static void print_reason(const struct gpu_holder *h, unsigned width)
 {
 	static const char indent[] = "          ";
@@ -223,8 +238,8 @@ static void print_reason(const struct gpu_holder *h, unsigned width)
 	const char *end = *h->command ? ". To end it: " : "";
 
 	if (*h->reason)
-		text__paragraph(stdout, text__prose(width), indent, indent, "%s%s%s%s", verdict,
-				h->reason, end, h->command);
+		text__paragraph(stdout, text__prose(width), indent, indent, "%s%s%s%s%s%s", verdict,
+				h->reason, end, h->command, end_all_title(h), h->end_all);
 }
 
 static int print_table(const struct look *l, unsigned gpu)
@@ -285,10 +300,21 @@ static int print_table(const struct look *l, unsigned gpu)
 	return err;
 }
 
-/* Says which processes the tables lack. */
+/* Number of processes whose memory or files did not answer in time. */
+static size_t count_unanswered(const struct holder_processes *p)
+{
+	size_t n = p->not_read;
+
+	for (size_t i = 0; i < p->n; i++)
+		n += p->v[i].unanswered;
+	return n;
+}
+
+/* Says which processes the tables lack, or know little of. */
 static void print_missing(const struct look *l)
 {
 	const struct holder_processes *p = l->gpus->processes;
+	size_t unanswered = count_unanswered(p);
 	unsigned width = text__prose(text__columns(stdout));
 	char count[48];
 
@@ -302,6 +328,12 @@ static void print_missing(const struct look *l)
 				"%s more process%s left out: memtrace-bpf lists at most %d",
 				text__count(count, sizeof(count), p->left_out),
 				p->left_out == 1 ? "" : "es", HOLDER_PROCESSES);
+	if (unanswered)
+		text__paragraph(stdout, width, "", "  ",
+				"%s process%s did not answer within half a second: command line, "
+				"job and container's name are missing",
+				text__count(count, sizeof(count), unanswered),
+				unanswered == 1 ? "" : "es");
 }
 
 static int print_text(const struct look *l)
@@ -394,6 +426,7 @@ static void put_holder(struct json *j, const struct look *l, const struct gpu_ho
 	put_text(j, "pod", p->pod);
 	json__bool(j, "container_gone", p->container_gone);
 	put_text(j, "job", p->job);
+	json__bool(j, "unanswered", p->unanswered);
 	json__uint_or_null(j, "parent", p->parent > 0, (uint64_t)p->parent);
 	put_text(j, "parent_command", p->parent_command);
 	json__bool(j, "parent_gone", p->parent_gone);
@@ -412,6 +445,7 @@ static void put_holder(struct json *j, const struct look *l, const struct gpu_ho
 	json__bool(j, "left_over", h->left_over);
 	put_text(j, "reason", h->reason);
 	put_text(j, "end_command", h->command);
+	put_text(j, "end_all_command", h->end_all);
 	json__close_object(j);
 }
 
@@ -444,6 +478,7 @@ static void put_device(struct json *j, const struct look *l, unsigned gpu)
 	json__string(j, "name", g && *g->name ? g->name : NULL);
 	json__string(j, "uuid", g && *g->uuid ? g->uuid : NULL);
 	json__bool(j, "mig", g && g->mig);
+	json__bool(j, "vgpu", g && g->vgpu);
 	json__uint_or_null(j, "total", t->used_known, t->total);
 	json__uint_or_null(j, "used", t->used_known, t->used);
 	json__uint_or_null(j, "free", t->used_known, t->total - t->used);
@@ -489,6 +524,7 @@ static int print_json(const struct look *l)
 	put_text(j, "why", l->gpus->n ? "" : l->gpus->why);
 	json__uint(j, "not_searched", l->gpus->processes->closed);
 	json__uint(j, "left_out", l->gpus->processes->left_out);
+	json__uint(j, "unanswered", count_unanswered(l->gpus->processes));
 	json__close_object(j);
 	json__free(j);
 	return 0;

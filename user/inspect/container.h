@@ -56,18 +56,32 @@ struct container_names {
 
 /* Finds the names and always fills ret. If pid has ended, fewer sources remain. root: prefix of
  * paths on the host; "" except in tests. */
-void container__names(pid_t pid, const struct cgroup *c, const char *root,
+void container__names(pid_t pid, const struct cgroup *cgroup, const char *root,
 		      struct container_names *ret);
 
 #define CONTAINER_SHOWN 128
 
 /* Writes the name of the container, or the start of its ID, and the name or UID of the pod, clean;
- * "" where there is none. Both buffers have CONTAINER_SHOWN bytes. pid: as in container__names(). */
-void container__show(pid_t pid, const struct cgroup *c, char *container, char *pod);
+ * "" where there is none. Both buffers have CONTAINER_SHOWN bytes. names NULL: only what the
+ * control group has. */
+void container__show(const struct cgroup *cgroup, const struct container_names *names,
+		     char *container, char *pod);
 
-/* True if the control group was removed (processes that have ended may still be in it), or docker's
- * files on this host lack the container. root: as in container__names(). */
-bool container__is_gone(const struct cgroup *c, const char *root);
+/* Writes the shell command that would end all of a container or pod. It has only names that their
+ * processes cannot choose: of the control group, and of the runtime's files. "": none is known for
+ * certain. Returns buf. */
+char *container__end_command(char *buf, size_t size, const struct cgroup *cgroup,
+			     const struct container_names *names);
+
+/* As container__names() with the root "", for the processes of other people: their own files, which
+ * may never answer, are read in a helper process, for half a second at most. The caller must have
+ * one thread. */
+void container__names_in_time(pid_t pid, const struct cgroup *cgroup, struct container_names *ret);
+
+/* True if the control group was removed (processes that have ended may still be in it), or the
+ * runtime's files on this host lack the container: docker's, containerd's, podman's or CRI-O's.
+ * False where the files are not readable, or elsewhere. root: as in container__names(). */
+bool container__is_gone(const struct cgroup *cgroup, const char *root);
 
 /*
  * Processes of this host that run programs under a kernel of their own: gVisor, virtual machines.

@@ -34,8 +34,12 @@ struct holder_process {
 	bool container_gone; /* its control group, or the container of that ID, no longer exists */
 	bool parent_gone;    /* the process that started it has ended */
 	char parent_command[64]; /* "": not known */
-	bool nodes_known;	 /* this user may read its descriptors */
-	uint64_t nodes;		 /* bit m: it has /dev/nvidia<m> open */
+	char end_all[256]; /* shell command that would end its whole container, pod or Slurm job,
+			      by names that it cannot choose; "": none is known for certain */
+	bool unanswered;  /* it was not possible to read its arguments, environment and container in
+			     time: they are not known */
+	bool nodes_known; /* this user may read its descriptors */
+	uint64_t nodes;	  /* bit m: it has /dev/nvidia<m> open */
 };
 
 #define HOLDER_PROCESSES 1024
@@ -45,14 +49,16 @@ struct holder_processes {
 	size_t n;
 	size_t left_out;    /* processes without a place */
 	size_t closed;	    /* processes whose descriptors this user may not read */
+	size_t not_read;    /* processes without a place that did not answer in time */
 	bool own_namespace; /* memtrace-bpf runs in a PID namespace of its own: NVML's PIDs are the
 			       host's */
 	bool has_nodes;	    /* the kernel has NVIDIA's device nodes; under WSL it has none */
 };
 
 /* Reads all processes that have a device node open or that the answer lists. a: NULL, no answer.
- * As another user than root, reads of other users' processes what /proc shows to everybody. 0 or
- * -ENOMEM. */
+ * As another user than root, reads of other users' processes what /proc shows to everybody. A
+ * process whose files never answer costs half a second and is `unanswered`; a helper process reads.
+ * The caller must have one thread. 0 or -errno. */
 int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a);
 /* The process with this PID, or NULL. */
 const struct holder_process *holder_processes__find(const struct holder_processes *p, pid_t pid);
@@ -68,7 +74,7 @@ void holder_process__read_name(struct holder_process *ret, pid_t pid);
  * malformed. */
 bool holder_process__parse_stat(struct holder_process *p, const char *text, pid_t *session);
 /* Sets the job from the path of a control group, or from a variable of the environment, which is
- * text of len bytes with a NUL after each variable. */
+ * text of len bytes with a NUL after each variable. A Slurm job of the path also sets end_all. */
 void holder_process__set_job(struct holder_process *p, const char *cgroup, const char *env,
 			     size_t len);
 
@@ -105,11 +111,12 @@ struct gpu_holder {
 	   thread of the process ran */
 	uint64_t idle;
 	bool idle_by_driver;
-	char why[160];	  /* why bytes is not known; "": it is */
-	bool left_over;	  /* probably left over */
-	unsigned rank;	  /* sort key: larger is more probably left over */
-	char reason[256]; /* "parent gone, idle for 41m 00s"; "": nothing unusual */
-	char command[64]; /* shell command that would end it, for the user to judge; "": none */
+	char why[160];	     /* why bytes is not known; "": it is */
+	bool left_over;	     /* probably left over */
+	unsigned rank;	     /* sort key: larger is more probably left over */
+	char reason[256];    /* "parent gone, idle for 41m 00s"; "": nothing unusual */
+	char command[64];    /* shell command that would end it, for the user to judge; "": none */
+	const char *end_all; /* the process's end_all, if it is probably left over; otherwise "" */
 };
 
 struct gpu_table {
@@ -131,8 +138,8 @@ struct gpu_table_input {
 	const struct gpus_answer *answer; /* NULL: none */
 	const char *no_answer;		  /* why; "": not known */
 	uint32_t gpu;
-	int minor; /* /dev/nvidia<minor>; -1: not known */
-	bool mig;
+	int minor;				  /* /dev/nvidia<minor>; -1: not known */
+	bool mig, vgpu;				  /* as in struct gpu */
 	const struct holder_processes *processes; /* borrowed by the table */
 	const struct holder_torch *torch;
 	size_t n_torch;

@@ -10,12 +10,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/subprocess.h"
 
 #define PASSED 42 /* an exit code that no failure has */
@@ -481,6 +483,55 @@ static int tear_down(void **state)
 	return 0;
 }
 
+#define TRIED_MS 300
+
+/* Shared with the process that subprocess__try() starts. */
+struct tried {
+	atomic_uint progress;
+	pid_t pid;
+	enum { RETURNS, COMPUTES, GOES_ON, WAITS, IS_KILLED } how;
+};
+
+static int tried_process(void *ctx)
+{
+	uint64_t end = clock__monotonic() + 3 * TRIED_MS * UINT64_C(1000000);
+	struct tried *t = ctx;
+
+	t->pid = getpid();
+	while (t->how == COMPUTES && clock__monotonic() < end)
+		;
+	for (int i = 0; t->how == GOES_ON && i < 12; i++) {
+		usleep(TRIED_MS * 1000 / 4);
+		atomic_fetch_add(&t->progress, 1);
+	}
+	while (t->how == WAITS)
+		pause();
+	if (t->how == IS_KILLED)
+		raise(SIGKILL);
+	return PASSED;
+}
+
+/* Only a process that waits without progress is given up, and then killed. */
+static void test_try(void **state)
+{
+	static const int expected[] = { PASSED, PASSED, PASSED, -ETIMEDOUT, -EIO };
+	struct tried *t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			       -1, 0);
+	siginfo_t end;
+
+	assert_true(t != MAP_FAILED);
+	for (int how = RETURNS; how <= IS_KILLED; how++) {
+		*t = (struct tried){ .how = how };
+		assert_int_equal(subprocess__try(tried_process, t, &t->progress, TRIED_MS),
+				 expected[how]);
+		if (how == WAITS) {
+			assert_int_equal(waitid(P_PID, (id_t)t->pid, &end, WEXITED), 0);
+			assert_int_equal(end.si_status, SIGKILL);
+		}
+	}
+	munmap(t, sizeof(*t));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -501,6 +552,7 @@ int main(void)
 		cmocka_unit_test(test_computes),
 		cmocka_unit_test(test_ends_group),
 		cmocka_unit_test(test_death_signal),
+		cmocka_unit_test(test_try),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

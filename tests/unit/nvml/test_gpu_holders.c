@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "inspect/container.h"
 #include "inspect/gpu_holders.h"
@@ -77,6 +78,8 @@ static void test_order(void **state)
 	add_process(12, 'X');
 	p = add_process(13, 'S');
 	p->parent_gone = p->container_gone = true;
+	snprintf(p->end_all, sizeof(p->end_all), "scancel 7");
+	snprintf(processes.v[0].end_all, sizeof(p->end_all), "scancel 8");
 	add_process(14, 'Z');
 	add_process(15, 'T');
 	add_process(16, 'D');
@@ -93,6 +96,8 @@ static void test_order(void **state)
 	assert_string_equal(t.v[0].command, "");
 	assert_string_equal(t.v[1].command, "sudo kill -CHLD 7");
 	assert_string_equal(t.v[2].command, "sudo kill 13");
+	assert_string_equal(t.v[2].end_all, "scancel 7");
+	assert_string_equal(t.v[6].end_all, "");
 	assert_string_equal(t.v[4].command, "");
 	assert_int_equal(t.unexplained, 42 * GB);
 	gpu_table__free(&t);
@@ -183,7 +188,13 @@ static void test_reasons(void **state)
 	expect_why("uses the host's memory", "uses the host's");
 	answer.has_memory = 1;
 	answer.known = 0;
-	expect_why("does not list the processes", "vGPU");
+	expect_why("does not list the processes", "does not list the processes of this device");
+	input.vgpu = true;
+	expect_why("does not list the processes", "virtual GPU");
+	input.vgpu = false;
+	input.mig = true;
+	expect_why("does not list the processes", "may not see its slices");
+	input.mig = false;
 	answer.known = 1;
 	processes.own_namespace = true;
 	expect_why("PID namespace", "--pid=host");
@@ -264,12 +275,14 @@ static void test_stat(void **state)
 	assert_false(holder_process__parse_stat(&p, "5 (x S 1 2 3" REST, &session));
 }
 
-static void check_job(const char *cgroup, const char *env, size_t len, const char *job)
+static void check_job(const char *cgroup, const char *env, size_t len, const char *job,
+		      const char *end)
 {
-	struct holder_process p = { .pid = 5 };
+	struct holder_process p = { .pid = 5, .end_all = "x" };
 
 	holder_process__set_job(&p, cgroup, env, len);
 	assert_string_equal(p.job, job);
+	assert_string_equal(p.end_all, end);
 }
 
 static void test_job(void **state)
@@ -278,49 +291,188 @@ static void test_job(void **state)
 	static const char hostile[] = "XSLURM_JOB_ID=1\0SLURM_JOB_ID=\0PBS_JOBID=1\n\033[2J";
 	char *large = malloc(100000);
 
-	check_job("/", "", 0, "");
-	check_job("/slurm/uid_1000/job_123/step_0", "", 0, "slurm 123");
+	check_job("/", "", 0, "", "");
+	check_job("/slurm/uid_1000/job_123/step_0", "", 0, "slurm 123", "scancel 123");
 	check_job("/system.slice/slurmstepd.scope/job_9/x", slurm, sizeof(slurm),
-		  "slurm 9, ray 01000000");
-	check_job("/a/job_9", slurm, sizeof(slurm), "slurm 77, ray 01000000");
-	check_job("/slurm/job_x", hostile, sizeof(hostile), "pbs 1\\x0a\\x1b[2J");
+		  "slurm 9, ray 01000000", "scancel 9");
+	check_job("/system.slice/node1_slurmstepd.scope/job_9/x", "", 0, "slurm 9", "scancel 9");
+	/* names that a user chose */
+	check_job("/user.slice/user-1.slice/slurmstepd.scope/job_9", "", 0, "slurm 9", "");
+	check_job("/a/job_9", slurm, sizeof(slurm), "slurm 77, ray 01000000", "");
+	check_job("/slurm/job_x", hostile, sizeof(hostile), "pbs 1\\x0a\\x1b[2J", "");
+	check_job("/slurm/job_9; reboot", "", 0, "slurm 9", "scancel 9");
+	check_job("/slurm/job_00000000000000000000000000000001", "", 0,
+		  "slurm 00000000000000000000000000000001", "");
 	assert_non_null(large);
 	memset(large, 'A', 100000);
 	memcpy(large, "LSB_JOBID=", 10);
 	large[99999] = '\0';
-	check_job("/", large, 100000, "lsf AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA");
+	check_job("/", large, 100000, "lsf AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", "");
 	free(large);
 }
 
-static void test_gone_container(void **state)
+#define ID "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define POD "01234567-89ab-cdef-0123-456789abcdef"
+#define POD_SLICE "kubepods-burstable-pod01234567_89ab_cdef_0123_456789abcdef.slice"
+#define TASKS "/run/containerd/io.containerd.runtime.v2.task/"
+#define STORAGE "/var/lib/containers/storage/"
+
+static void shell(const char *root, const char *command, const char *path)
 {
-	static const char id[] = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
-	char root[] = "/tmp/memtrace-holders-XXXXXX", text[300], path[400];
+	char text[400];
+
+	snprintf(text, sizeof(text), "%s %s%s", command, root, path);
+	assert_int_equal(system(text), 0);
+}
+
+static bool is_gone(const char *root, const char *text)
+{
 	struct cgroup c;
 
-	snprintf(text, sizeof(text), "0::/system.slice/docker-%s.scope (deleted)\n", id);
 	cgroup__parse(text, strlen(text), &c);
-	assert_string_equal(c.container, id);
-	assert_null(strstr(c.path, "deleted"));
-	assert_true(container__is_gone(&c, "/nowhere"));
-	snprintf(text, sizeof(text), "0::/system.slice/docker-%s.scope\n", id);
-	cgroup__parse(text, strlen(text), &c);
-	assert_false(container__is_gone(&c, "/nowhere"));
+	return container__is_gone(&c, root);
+}
+
+static void test_removed_group(void **state)
+{
+	static const char *const groups[] = {
+		"0::/system.slice/docker-" ID ".scope (deleted)\n",
+		"0::/docker/" ID " (deleted)\n",
+		"0::/kubepods.slice/" POD_SLICE "/cri-containerd-" ID ".scope (deleted)\n",
+		"11:memory:/kubepods/burstable/pod" POD "/" ID " (deleted)\n0::/\n",
+		"11:memory:/kubepods/burstable/pod" POD "/crio-" ID
+		" (deleted)\n1:name=systemd:/\n",
+		"0::/machine.slice/libpod-" ID ".scope/container (deleted)\n",
+		"5:memory:/libpod_parent/libpod-" ID " (deleted)\n",
+		"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID
+		".scope (deleted)\n",
+	};
+
+	for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++)
+		assert_true(is_gone("/nowhere", groups[i]));
+	assert_false(is_gone("/nowhere", "0::/system.slice/docker-" ID ".scope (deleted)x\n"));
+}
+
+/* Groups of each runtime, with its folder, and the container's entry in it. */
+static void test_gone_container(void **state)
+{
+	static const struct {
+		const char *group, *folder, *entry;
+	} cases[] = {
+		{ "0::/system.slice/docker-" ID ".scope\n", "/var/lib/docker/containers", NULL },
+		{ "9:memory:/docker/" ID "\n1:name=systemd:/docker/" ID "\n",
+		  "/var/lib/docker/containers", NULL },
+		{ "0::/kubepods.slice/kubepods-burstable.slice/" POD_SLICE "/cri-containerd-" ID
+		  ".scope\n",
+		  TASKS "k8s.io", NULL },
+		{ "0::/system.slice/containerd.service/" POD_SLICE ":cri-containerd:" ID "\n",
+		  TASKS "k8s.io", "/run/k3s/containerd/io.containerd.runtime.v2.task/k8s.io" },
+		{ "0::/system.slice/nerdctl-" ID ".scope\n", TASKS "default", TASKS "other" },
+		{ "4:memory:/kubepods/burstable/pod" POD "/" ID "\n", TASKS "k8s.io",
+		  STORAGE "overlay-containers" },
+		{ "0::/kubepods/burstable/pod" POD "/crio-" ID "\n", STORAGE "overlay-containers",
+		  STORAGE "vfs-containers" },
+		{ "0::/kubepods.slice/" POD_SLICE "/crio-" ID ".scope\n",
+		  STORAGE "overlay-containers", NULL },
+		{ "0::/machine.slice/libpod-" ID ".scope/container\n", STORAGE "overlay-containers",
+		  "/run/containers/storage/overlay-containers" },
+		{ "7:memory:/libpod_parent/libpod-" ID "\n", STORAGE "overlay-containers", NULL },
+	};
+	char root[] = "/tmp/memtrace-holders-XXXXXX", entry[300];
+
 	assert_non_null(mkdtemp(root));
-	snprintf(path, sizeof(path), "mkdir -p %s/var/lib/docker/containers", root);
-	assert_int_equal(system(path), 0);
-	assert_true(container__is_gone(&c, root));
-	snprintf(path, sizeof(path), "mkdir %s/var/lib/docker/containers/%s", root, id);
-	assert_int_equal(system(path), 0);
-	assert_false(container__is_gone(&c, root));
-	snprintf(path, sizeof(path), "rm -r %s/var/lib/docker/containers/%s", root, id);
-	assert_int_equal(system(path), 0);
-	/* docker in docker: the inner one's files are elsewhere */
-	snprintf(text, sizeof(text), "0::/docker/%s/docker/%s\n", id, id);
-	cgroup__parse(text, strlen(text), &c);
-	assert_false(container__is_gone(&c, root));
-	snprintf(path, sizeof(path), "rm -r %s", root);
-	assert_int_equal(system(path), 0);
+	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+		snprintf(entry, sizeof(entry), "%s/" ID, cases[i].entry ?: cases[i].folder);
+		assert_false(is_gone(root, cases[i].group));
+		shell(root, "mkdir -p", cases[i].folder);
+		assert_true(is_gone(root, cases[i].group));
+		shell(root, "mkdir -p", entry);
+		assert_false(is_gone(root, cases[i].group));
+		shell(root, "rm -r", entry);
+		assert_true(is_gone(root, cases[i].group));
+		shell(root, "rm -r", "/*");
+	}
+	rmdir(root);
+}
+
+static void check_end(const char *group, const char *name, const char *name_from, const char *pod,
+		      const char *pod_from, const char *expected)
+{
+	struct container_names n = { .name_from = name_from, .pod_from = pod_from };
+	char text[256];
+	struct cgroup c;
+
+	snprintf(n.name, sizeof(n.name), "%s", name);
+	snprintf(n.pod, sizeof(n.pod), "%s", pod);
+	snprintf(n.space, sizeof(n.space), "%s", *pod ? "team" : "");
+	cgroup__parse(group, strlen(group), &c);
+	assert_string_equal(container__end_command(text, sizeof(text), &c, &n), expected);
+}
+
+/* Only what a container cannot choose is in a command. */
+static void test_end_of_a_container(void **state)
+{
+	static const char docker[] = "0::/system.slice/docker-" ID ".scope\n",
+			  podman[] = "0::/machine.slice/libpod-" ID ".scope\n",
+			  pod[] = "0::/kubepods.slice/" POD_SLICE "/cri-containerd-" ID ".scope\n";
+	char longer[CONTAINER_NAME_MAX];
+
+	check_end(docker, "web", "docker", "", NULL, "sudo docker rm -f web");
+	check_end(docker, "web", "/run/.containerenv", "", NULL, "sudo docker rm -f 0123456789ab");
+	check_end(docker, "a;reboot", "docker", "", NULL, "sudo docker rm -f 'a;reboot'");
+	check_end(docker, "a\033[2J", "docker", "", NULL, "sudo docker rm -f 0123456789ab");
+	check_end(docker, "--all", "docker", "", NULL, "sudo docker rm -f 0123456789ab");
+	check_end(podman, "job", "OCI bundle", "", NULL, "sudo podman rm -f job");
+	check_end(podman, "job", "/run/.containerenv", "", NULL, "sudo podman rm -f 0123456789ab");
+	memset(longer, 'n', sizeof(longer));
+	longer[sizeof(longer) - 1] = '\0';
+	check_end(docker, longer, "docker", "", NULL, "");
+	check_end(pod, "main", "OCI bundle", "train-0", "OCI bundle",
+		  "kubectl delete pod train-0 -n team");
+	check_end(pod, "main", "OCI bundle", "train-0", "POD_NAME", "");
+	check_end(pod, "main", "OCI bundle", "--all", "OCI bundle", "");
+	check_end("0::/system.slice/nerdctl-" ID ".scope\n", "web", "OCI bundle", "", NULL, "");
+	check_end("0::/docker/" ID "/docker/" ID "\n", "web", "docker", "", NULL, "");
+	check_end("0::/user.slice/user-1.slice/docker-" ID ".scope\n", "web", "docker", "", NULL,
+		  "");
+	check_end("0::/user.slice/x.scope\n", "web", "docker", "", NULL, "");
+}
+
+/* Groups whose container's files are elsewhere, or that have no container's name. */
+static void test_not_gone(void **state)
+{
+	static const char *const groups[] = {
+		"0::/docker/" ID "/docker/" ID "\n", /* docker in docker */
+		"0::/docker/" ID "/kubelet.slice/" POD_SLICE "/cri-containerd-" ID ".scope\n",
+		"0::/user.slice/user-1000.slice/user@1000.service/user.slice/docker-" ID ".scope\n",
+		"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" ID
+		".scope/container\n",
+		"0::/machine.slice/libpod-conmon-" ID ".scope\n",
+		"0::/garden/" ID "\n",
+		"0::/docker/" ID "0\n",
+		"0::/docker/../../etc/passwd\n",
+		"0::/system.slice/docker-*.scope\n",
+		"0::/lxc.payload." ID "\n",
+		"0::/machine.slice/machine-\033[2J.scope\n",
+		"0::/kubepods/pod" POD "\n",
+		"0::/\n",
+		"",
+	};
+	char root[] = "/tmp/memtrace-holders-XXXXXX";
+
+	assert_non_null(mkdtemp(root));
+	shell(root, "mkdir -p", "/var/lib/docker/containers");
+	shell(root, "mkdir -p", TASKS "k8s.io");
+	shell(root, "mkdir -p", STORAGE "overlay-containers");
+	for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++)
+		assert_false(is_gone(root, groups[i]));
+	assert_true(is_gone(root, "0::/docker/" ID "\n"));
+	if (geteuid()) { /* a folder that this user may not search */
+		shell(root, "chmod 0", "/var/lib/docker/containers");
+		assert_false(is_gone(root, "0::/docker/" ID "\n"));
+		shell(root, "chmod 700", "/var/lib/docker/containers");
+	}
+	shell(root, "rm -r", "");
 }
 
 static int count_closed(void)
@@ -351,7 +503,10 @@ int main(void)
 		cmocka_unit_test_setup(test_idle_and_torch, begin),
 		cmocka_unit_test(test_stat),
 		cmocka_unit_test(test_job),
+		cmocka_unit_test(test_removed_group),
 		cmocka_unit_test(test_gone_container),
+		cmocka_unit_test(test_not_gone),
+		cmocka_unit_test(test_end_of_a_container),
 		cmocka_unit_test(test_unreadable_links),
 	};
 

@@ -66,15 +66,17 @@ static void judge(struct gpu_holder *h, const struct holder_processes *all, uint
 			   "PID");
 }
 
-/* Writes the command that would end a process which is probably left over. A zombie without threads
+/* Sets the commands that would end a process which is probably left over. A zombie without threads
  * has ended: only its parent can collect it. A stopped process would not see a signal that it may
  * handle. */
 static void set_command(struct gpu_holder *h)
 {
 	const struct holder_process *p = h->process;
 
+	h->end_all = "";
 	if (!h->left_over || p->state == 'X')
 		return;
+	h->end_all = p->end_all;
 	if (p->state == 'T' || p->state == 't' || p->threads_left)
 		snprintf(h->command, sizeof(h->command), "sudo kill -KILL %d", (int)p->pid);
 	else if (p->state != 'Z')
@@ -224,9 +226,13 @@ static void set_table_why(struct gpu_table *t, const struct gpu_table_input *in)
 	else if (!t->used_known)
 		why = "the driver has no figure of the device's memory: the GPU uses the host's, "
 		      "or the driver does not tell it";
+	else if (!(in->answer->known >> in->gpu & 1) && in->vgpu)
+		why = "the driver does not list the processes of a virtual GPU";
+	else if (!(in->answer->known >> in->gpu & 1) && in->mig)
+		why = "the driver does not list the processes of this device: this user may not "
+		      "see its slices (multi-instance mode)";
 	else if (!(in->answer->known >> in->gpu & 1))
-		why = "the driver does not list the processes of this device (a vGPU, or "
-		      "multi-instance mode without the right to see it)";
+		why = "the driver does not list the processes of this device";
 	else if (in->processes->own_namespace)
 		why = "memtrace-bpf runs in a PID namespace of its own, and the driver has the "
 		      "host's PIDs: run it on the host, or with --pid=host";

@@ -14,22 +14,13 @@
 #include "base/user.h"
 #include "inspect/container.h"
 #include "inspect/gpu_holders.h"
+#include "inspect/nvml/holder_process.h"
 #include "inspect/nvml/holder_sleep.h"
 #include "inspect/proc.h"
 
-#define NVIDIA_MAJOR 195      /* major number of /dev/nvidia<minor> */
 #define NODES_MAX 64	      /* minor numbers above it are control nodes */
 #define FILES_MAX 65536	      /* descriptors of a process that are looked at */
 #define ENVIRON_MAX (1 << 18) /* bytes of an environment that are read */
-#define PROCESSES_LOOKED 65536
-
-const struct holder_process *holder_processes__find(const struct holder_processes *p, pid_t pid)
-{
-	for (size_t i = 0; i < p->n; i++)
-		if (p->v[i].pid == pid)
-			return &p->v[i];
-	return NULL;
-}
 
 static void put_clean(char *buf, size_t size, const char *text)
 {
@@ -93,42 +84,15 @@ static void read_comm(pid_t pid, char *buf, size_t size)
 	put_clean(buf, size, text);
 }
 
-/* Writes the command line without the folders of the program, or the name in brackets if there is
- * none, as of a zombie. */
+/* Writes the command line, or the name in brackets if there is none, as of a zombie. */
 static void read_command(struct holder_process *p)
 {
-	char text[4096], comm[64], *name = text, *slash;
-	ssize_t len = io__text_of_process(p->pid, "cmdline", text, sizeof(text));
+	char comm[64];
 
-	if (len <= 0 || !*text) {
-		read_comm(p->pid, comm, sizeof(comm));
-		snprintf(p->command, sizeof(p->command), "[%s]", comm);
+	if (*proc__command_line(p->pid, p->command, sizeof(p->command)))
 		return;
-	}
-	slash = strrchr(text, '/');
-	if (*text == '/' && slash && slash[1])
-		name = slash + 1;
-	while (len && !text[len - 1])
-		len--;
-	for (ssize_t i = 0; i < len; i++)
-		text[i] = text[i] ? text[i] : ' ';
-	text__clean(p->command, sizeof(p->command), name, (size_t)(text + len - name));
-}
-
-static void set_user(const struct holder_processes *known, struct holder_process *p)
-{
-	struct user user;
-	char id[16];
-
-	/* A look-up may start a program, so do it once for each user. */
-	for (size_t i = 0; i < known->n; i++) {
-		if (known->v[i].uid != p->uid || known->v[i].state == 'X')
-			continue;
-		memcpy(p->user, known->v[i].user, sizeof(p->user));
-		return;
-	}
-	snprintf(id, sizeof(id), "%u", p->uid);
-	put_clean(p->user, sizeof(p->user), user__named(&user, id) ? id : user.name);
+	read_comm(p->pid, comm, sizeof(comm));
+	snprintf(p->command, sizeof(p->command), "[%s]", comm);
 }
 
 /* ---- jobs and containers ---- */
@@ -153,6 +117,13 @@ static void add_job(struct holder_process *p, const char *what, const char *id, 
 	snprintf(p->job + len, sizeof(p->job) - len, "%s%s %s", len ? ", " : "", what, clean);
 }
 
+/* True for a control group that Slurm made. Users may give any name to those in their own slice. */
+static bool is_slurms(const char *cgroup)
+{
+	return text__starts(cgroup, "/slurm") ||
+	       (text__starts(cgroup, "/system.slice/") && strstr(cgroup, "slurmstepd.scope/"));
+}
+
 void holder_process__set_job(struct holder_process *p, const char *cgroup, const char *env,
 			     size_t len)
 {
@@ -162,18 +133,35 @@ void holder_process__set_job(struct holder_process *p, const char *cgroup, const
 		     { "ray", "RAY_JOB_ID" },
 		     { "lsf", "LSB_JOBID" },
 		     { "pbs", "PBS_JOBID" } };
-	/* "/slurm/uid_1000/job_123/step_0", "/system.slice/slurmstepd.scope/job_123/step_0" */
-	const char *slurm = strstr(cgroup, "/slurm"), *id;
+	/* "/slurm/uid_1000/job_123/step_0", "/system.slice/slurmstepd.scope/job_123/step_0",
+	   "/system.slice/node1_slurmstepd.scope/job_123/step_0" */
+	const char *slurm = strstr(cgroup, "/slurm") ?: strstr(cgroup, "_slurmstepd.scope/"), *id;
+	size_t digits;
 
-	p->job[0] = '\0';
+	p->job[0] = p->end_all[0] = '\0';
 	slurm = slurm ? strstr(slurm, "/job_") : NULL;
-	if (slurm && slurm[5] >= '0' && slurm[5] <= '9')
-		add_job(p, "slurm", slurm + 5, strspn(slurm + 5, "0123456789"));
+	digits = slurm ? strspn(slurm + strlen("/job_"), "0123456789") : 0;
+	if (digits)
+		add_job(p, "slurm", slurm + strlen("/job_"), digits);
+	if (digits && digits < 20 && is_slurms(cgroup))
+		snprintf(p->end_all, sizeof(p->end_all), "scancel %.*s", (int)digits,
+			 slurm + strlen("/job_"));
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++) {
 		id = variable(env, len, jobs[i].variable);
 		if (id && (i || !*p->job))
 			add_job(p, jobs[i].name, id, strlen(id));
 	}
+}
+
+/* Sets the names that the runtime has, or the process itself. */
+static void set_names(struct holder_process *p, const struct cgroup *c)
+{
+	struct container_names names;
+
+	container__names(p->pid, c, "", &names);
+	container__show(c, &names, p->container, p->pod);
+	if (!*p->end_all && !p->container_gone)
+		container__end_command(p->end_all, sizeof(p->end_all), c, &names);
 }
 
 /* ---- parents ---- */
@@ -224,8 +212,7 @@ static bool lost_parent(const struct holder_process *p, pid_t session, const cha
 
 /* ---- one process ---- */
 
-/* Marks the device nodes that a process has open. */
-static void read_nodes(struct holder_process *p)
+void holder_process__read_nodes(struct holder_process *p)
 {
 	char path[32], link[32];
 	struct dirent *e;
@@ -259,34 +246,50 @@ static void read_nodes(struct holder_process *p)
 		closedir(d);
 }
 
-/* Reads who a process is. False: it ended. */
-static bool read_who(const struct holder_processes *known, struct holder_sleep *sleep,
-		     struct holder_process *p)
+bool holder_process__read_kernel(struct holder_process *p, struct holder_sleep *sleep)
+{
+	char text[4096], comm[64];
+	pid_t session = 0;
+	struct cgroup c;
+
+	if (io__text_of_process(p->pid, "stat", text, sizeof(text)) <= 0 ||
+	    !holder_process__parse_stat(p, text, &session))
+		return false;
+	read_status(p);
+	read_comm(p->pid, comm, sizeof(comm));
+	snprintf(p->command, sizeof(p->command), "[%s]", comm);
+	read_comm(p->parent, p->parent_command, sizeof(p->parent_command));
+	cgroup__read(p->pid, &c);
+	container__show(&c, NULL, p->container, p->pod);
+	holder_process__set_job(p, c.path, "", 0);
+	p->threads_left = p->state == 'Z' && proc__lost_leader(p->pid);
+	p->asleep_known = p->state != 'Z' && holder_sleep__of(sleep, p->pid, &p->asleep);
+	p->parent_gone = lost_parent(p, session, "", 0) && !is_daemon(p, c.path);
+	return true;
+}
+
+void holder_process__read_own(struct holder_process *p)
 {
 	char text[4096], *env = calloc(1, ENVIRON_MAX);
-	struct cgroup c;
+	struct holder_process now = *p;
 	pid_t session = 0;
-	ssize_t len = 0;
-	bool ok = env && io__text_of_process(p->pid, "stat", text, sizeof(text)) > 0 &&
-		  holder_process__parse_stat(p, text, &session);
+	struct cgroup c;
+	ssize_t len;
 
-	if (ok) {
-		len = io__text_of_process(p->pid, "environ", env, ENVIRON_MAX);
-		len = len < 0 ? 0 : len;
-		read_status(p);
-		read_command(p);
-		set_user(known, p);
-		cgroup__read(p->pid, &c);
-		p->container_gone = container__is_gone(&c, "");
-		container__show(p->pid, &c, p->container, p->pod);
-		holder_process__set_job(p, c.path, env, (size_t)len);
-		read_comm(p->parent, p->parent_command, sizeof(p->parent_command));
-		p->threads_left = p->state == 'Z' && proc__lost_leader(p->pid);
-		p->asleep_known = p->state != 'Z' && holder_sleep__of(sleep, p->pid, &p->asleep);
-		p->parent_gone = lost_parent(p, session, env, (size_t)len) && !is_daemon(p, c.path);
+	if (!env || io__text_of_process(p->pid, "stat", text, sizeof(text)) <= 0 ||
+	    !holder_process__parse_stat(&now, text, &session)) {
+		free(env);
+		return;
 	}
+	len = io__text_of_process(p->pid, "environ", env, ENVIRON_MAX);
+	len = len < 0 ? 0 : len;
+	read_command(p);
+	cgroup__read(p->pid, &c);
+	holder_process__set_job(p, c.path, env, (size_t)len);
+	p->parent_gone = lost_parent(p, session, env, (size_t)len) && !is_daemon(p, c.path);
+	p->container_gone = container__is_gone(&c, "");
+	set_names(p, &c);
 	free(env);
-	return ok;
 }
 
 void holder_process__read_name(struct holder_process *ret, pid_t pid)
@@ -306,106 +309,5 @@ void holder_process__read_name(struct holder_process *ret, pid_t pid)
 	snprintf(id, sizeof(id), "%u", p->uid);
 	put_clean(p->user, sizeof(p->user), user__in_passwd(&user, p->uid) ? id : user.name);
 	cgroup__read(pid, &c);
-	snprintf(id, sizeof(id), "%.12s", c.container);
-	put_clean(p->container, sizeof(p->container), *c.name ? c.name : id);
-	put_clean(p->pod, sizeof(p->pod), c.pod);
-}
-
-static struct holder_process *new_place(struct holder_processes *ps)
-{
-	if (ps->n < HOLDER_PROCESSES)
-		return &ps->v[ps->n];
-	ps->left_out++;
-	return NULL;
-}
-
-/* ---- all processes ---- */
-
-/* Adds a process that NVML lists. A PID that no process has belongs to one that ended, unless the
- * PID is of another namespace. */
-static void add_listed(struct holder_processes *ps, struct holder_sleep *sleep, pid_t pid)
-{
-	struct holder_process *p;
-
-	if (pid <= 0 || ps->own_namespace || holder_processes__find(ps, pid))
-		return;
-	p = new_place(ps);
-	if (!p)
-		return;
-	*p = (struct holder_process){ .pid = pid };
-	read_nodes(p);
-	if (read_who(ps, sleep, p)) {
-		ps->n++;
-		return;
-	}
-	if (!kill(pid, 0) || errno != ESRCH)
-		return; /* /proc hides it */
-	*p = (struct holder_process){ .pid = pid, .state = 'X', .nodes_known = true };
-	ps->n++;
-}
-
-/* False for threads of the kernel, and for zombies. */
-static bool has_program(pid_t pid)
-{
-	char text[2];
-
-	return io__text_of_process(pid, "cmdline", text, sizeof(text)) > 0;
-}
-
-/* Adds a process if it has a device node open. */
-static void add_open(struct holder_processes *ps, struct holder_sleep *sleep, pid_t pid)
-{
-	struct holder_process q = { .pid = pid }, *p;
-
-	if (holder_processes__find(ps, pid))
-		return;
-	read_nodes(&q);
-	if (!q.nodes_known && has_program(pid))
-		ps->closed++;
-	if (!q.nodes)
-		return;
-	p = new_place(ps);
-	if (p && read_who(ps, sleep, &q)) {
-		*p = q;
-		ps->n++;
-	}
-}
-
-/* True if the kernel has a driver with device nodes /dev/nvidia<minor>. */
-static bool has_driver_nodes(void)
-{
-	FILE *f = fopen("/proc/devices", "re");
-	char line[128], name[64] = "";
-	unsigned number = 0;
-	bool found = false;
-
-	while (f && !found && fgets(line, sizeof(line), f))
-		found = sscanf(line, "%u %63s", &number, name) == 2 && number == NVIDIA_MAJOR &&
-			text__starts(name, "nvidia");
-	if (f)
-		fclose(f);
-	return found;
-}
-
-int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a)
-{
-	struct holder_sleep *sleep = holder_sleep__new();
-	struct dirent *e;
-	DIR *d;
-
-	if (!sleep)
-		return -ENOMEM;
-	ret->n = ret->left_out = ret->closed = 0;
-	ret->own_namespace = proc__pid_namespace() != 0;
-	ret->has_nodes = has_driver_nodes();
-	for (uint32_t i = 0; a && i < a->n; i++)
-		add_listed(ret, sleep, (pid_t)a->process[i].pid);
-	d = opendir("/proc");
-	for (int i = 0; d && i < PROCESSES_LOOKED && (e = readdir(d)); i++)
-		if (*e->d_name >= '1' && *e->d_name <= '9')
-			add_open(ret, sleep, (pid_t)strtol(e->d_name, NULL, 10));
-	if (d)
-		closedir(d);
-	holder_sleep__free(sleep);
-	return 0;
+	container__show(&c, NULL, p->container, p->pod);
 }

@@ -3,15 +3,19 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/io.h"
+#include "base/subprocess.h"
 #include "base/text.h"
 
 /*
@@ -36,6 +40,7 @@
 #define UID_LEN 36
 #define UID_PLAIN_LEN 32
 #define PATH_TEXT_MAX (64u << 10)
+#define OWN_FILES_WITHIN 500 /* ms for a process's own files to answer */
 #define DELETED " (deleted)" /* the kernel's suffix of a removed control group's path */
 
 static bool is_hex(const char *s, size_t n)
@@ -455,44 +460,93 @@ static void read_environment(pid_t pid, struct container_names *names)
 	free(text);
 }
 
-/* Tries the sources in turn: first those that the container cannot change. */
+/* ---- names ---- */
+
+/* Sources that the container cannot change. */
+static void read_hosts_files(const struct cgroup *cgroup, const char *root,
+			     struct container_names *n)
+{
+	if (cgroup->name[0]) {
+		set_text(n->name, cgroup->name);
+		n->name_from = "cgroup";
+	}
+	if (cgroup->container[0])
+		read_docker(root, cgroup->container, n);
+	if (cgroup->container[0] && !n->name[0])
+		read_bundles(root, cgroup->container, n);
+}
+
+static bool has_all_names(const struct cgroup *cgroup, const struct container_names *n)
+{
+	return (!cgroup->container[0] || n->name[0]) && (!cgroup->pod[0] || n->pod[0]);
+}
+
+/* The process's own files and environment. */
+static void read_own_files(pid_t pid, const struct cgroup *cgroup, struct container_names *n)
+{
+	if (cgroup->container[0] && !n->name[0])
+		read_containerenv(pid, n);
+	if (cgroup->pod[0] && !n->pod[0])
+		read_environment(pid, n);
+}
+
 void container__names(pid_t pid, const struct cgroup *cgroup, const char *root,
 		      struct container_names *ret)
 {
 	memset(ret, 0, sizeof(*ret));
-	if (cgroup->name[0]) {
-		set_text(ret->name, cgroup->name);
-		ret->name_from = "cgroup";
-	}
-	if (cgroup->container[0])
-		read_docker(root, cgroup->container, ret);
-	if (cgroup->container[0] && !ret->name[0])
-		read_bundles(root, cgroup->container, ret);
-	if (cgroup->container[0] && !ret->name[0])
-		read_containerenv(pid, ret);
-	if (cgroup->pod[0] && !ret->pod[0])
-		read_environment(pid, ret);
+	read_hosts_files(cgroup, root, ret);
+	read_own_files(pid, cgroup, ret);
 }
 
-void container__show(pid_t pid, const struct cgroup *c, char *container, char *pod)
+struct own_files {
+	pid_t pid;
+	const struct cgroup *cgroup;
+	atomic_uint progress;
+	struct container_names names;
+};
+
+static int run_helper(void *ctx)
 {
-	struct container_names names = { 0 };
-	char id[16];
-	const char *name = id;
+	struct own_files *o = ctx;
 
-	*container = *pod = '\0';
-	if (!*c->container && !*c->pod && !*c->name)
-		return;
-	container__names(pid, c, "", &names);
-	snprintf(id, sizeof(id), "%.12s", c->container);
-	if (*c->name)
-		name = c->name;
-	if (*names.name)
-		name = names.name;
-	text__clean(container, CONTAINER_SHOWN, name, strlen(name));
-	name = *names.pod ? names.pod : c->pod;
-	text__clean(pod, CONTAINER_SHOWN, name, strlen(name));
+	read_own_files(o->pid, o->cgroup, &o->names);
+	return 0;
 }
+
+void container__names_in_time(pid_t pid, const struct cgroup *cgroup, struct container_names *ret)
+{
+	struct own_files *o;
+
+	memset(ret, 0, sizeof(*ret));
+	read_hosts_files(cgroup, "", ret);
+	if (has_all_names(cgroup, ret))
+		return;
+	o = mmap(NULL, sizeof(*o), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (o == MAP_FAILED)
+		return;
+	*o = (struct own_files){ .pid = pid, .cgroup = cgroup, .names = *ret };
+	if (!subprocess__try(run_helper, o, &o->progress, OWN_FILES_WITHIN))
+		*ret = o->names;
+	munmap(o, sizeof(*o));
+}
+
+void container__show(const struct cgroup *cgroup, const struct container_names *names,
+		     char *container, char *pod)
+{
+	const char *name, *pod_name = cgroup->pod;
+	char id[16];
+
+	snprintf(id, sizeof(id), "%.12s", cgroup->container);
+	name = *cgroup->name ? cgroup->name : id;
+	if (names && *names->name)
+		name = names->name;
+	if (names && *names->pod)
+		pod_name = names->pod;
+	text__clean(container, CONTAINER_SHOWN, name, strlen(name));
+	text__clean(pod, CONTAINER_SHOWN, pod_name, strlen(pod_name));
+}
+
+/* ---- the end of containers ---- */
 
 /* Number of container ids in a path. */
 static unsigned count_ids(const char *path)
@@ -506,18 +560,105 @@ static unsigned count_ids(const char *path)
 	return n;
 }
 
+/* True if the container is one of this host's own runtimes: the files of a container in a
+ * container, and those of a user's runtime, are elsewhere. */
+static bool is_of_host(const struct cgroup *cgroup)
+{
+	return *cgroup->container && count_ids(cgroup->path) == 1 &&
+	       !strstr(cgroup->path, "/user.slice/");
+}
+
+/* Quotes a name for a shell. False: it is none, or would be an option. */
+static bool is_word(const char *name, char *quoted, size_t size)
+{
+	return *name && *name != '-' && text__shell(quoted, size, name);
+}
+
+char *container__end_command(char *buf, size_t size, const struct cgroup *cgroup,
+			     const struct container_names *names)
+{
+	bool by_docker = !strcmp(cgroup->runtime, "docker");
+	char name[CONTAINER_NAME_MAX + 8], space[CONTAINER_NAME_MAX + 8];
+	const char *from = by_docker ? "docker" : "OCI bundle";
+	int len = 0;
+
+	*buf = '\0';
+	if (!is_of_host(cgroup))
+		return buf;
+	/* What ends a container of a pod does not last: the kubelet starts another one. */
+	if (*cgroup->pod && names->pod_from && !strcmp(names->pod_from, "OCI bundle") &&
+	    is_word(names->pod, name, sizeof(name)) && is_word(names->space, space, sizeof(space)))
+		len = snprintf(buf, size, "kubectl delete pod %s -n %s", name, space);
+	if (!*cgroup->pod && (by_docker || !strcmp(cgroup->runtime, "podman"))) {
+		if (!names->name_from || strcmp(names->name_from, from) != 0 ||
+		    !is_word(names->name, name, sizeof(name)))
+			snprintf(name, sizeof(name), "%.12s", cgroup->container);
+		len = snprintf(buf, size, "sudo %s rm -f %s", cgroup->runtime, name);
+	}
+	if (len < 0 || (size_t)len >= size) /* a part of a name may be another name */
+		*buf = '\0';
+	return buf;
+}
+
+/* Folders that have an entry for each container of a runtime, as long as it exists. */
+static const struct {
+	const char *runtime, *folders; /* a pattern of glob() */
+} homes[] = {
+	{ "docker", "/var/lib/docker/containers" },
+	{ "containerd", "/run/containerd/io.containerd.runtime.v*/*" },
+	{ "containerd", "/run/k3s/containerd/io.containerd.runtime.v*/*" },
+	{ "nerdctl", "/run/containerd/io.containerd.runtime.v*/*" },
+	{ "podman", "/var/lib/containers/storage/*-containers" },
+	{ "podman", "/run/containers/storage/*-containers" },
+	{ "crio", "/var/lib/containers/storage/*-containers" },
+	{ "crio", "/run/containers/storage/*-containers" },
+};
+
+enum entry { ENTRY_UNKNOWN, ENTRY_MISSING, ENTRY_FOUND };
+
+/* For glob(): goes on where a folder does not exist, and ends where one is not readable. */
+static int on_error(const char *path, int err)
+{
+	(void)path;
+	return err != ENOENT && err != ENOTDIR;
+}
+
+/* Looks for a container in the folders of a pattern. ENTRY_UNKNOWN: there are none. */
+static enum entry find_entry(const char *root, const char *folders, const char *id)
+{
+	enum entry found = ENTRY_UNKNOWN;
+	char path[PATH_MAX];
+	glob_t g = { 0 };
+
+	snprintf(path, sizeof(path), "%s%s", root, folders);
+	if (glob(path, GLOB_NOSORT, on_error, &g) == GLOB_ABORTED)
+		found = ENTRY_FOUND; /* it may be there */
+	for (size_t i = 0; i < g.gl_pathc && found != ENTRY_FOUND; i++) {
+		snprintf(path, sizeof(path), "%s/%s", g.gl_pathv[i], id);
+		found = access(path, F_OK) && errno == ENOENT ? ENTRY_MISSING : ENTRY_FOUND;
+	}
+	globfree(&g);
+	return found;
+}
+
 bool container__is_gone(const struct cgroup *cgroup, const char *root)
 {
-	char path[PATH_MAX];
+	/* The cgroupfs driver of Kubernetes does not name the runtime. */
+	bool any = *cgroup->pod && !*cgroup->runtime, missing = false;
 
 	if (cgroup->deleted)
 		return true;
-	/* docker inside of a container has its files there. */
-	if (strcmp(cgroup->runtime, "docker") != 0 || count_ids(cgroup->path) != 1)
+	if (!is_of_host(cgroup))
 		return false;
-	snprintf(path, sizeof(path), "%s/var/lib/docker/containers", root);
-	if (access(path, F_OK))
-		return false;
-	snprintf(path, sizeof(path), "%s/var/lib/docker/containers/%s", root, cgroup->container);
-	return access(path, F_OK) && errno == ENOENT;
+	for (size_t i = 0; i < sizeof(homes) / sizeof(*homes); i++) {
+		enum entry e;
+
+		if (!any && strcmp(cgroup->runtime, homes[i].runtime) != 0)
+			continue;
+		e = find_entry(root, homes[i].folders, cgroup->container);
+		if (e == ENTRY_FOUND)
+			return false;
+		missing |= e == ENTRY_MISSING;
+	}
+	return missing;
 }

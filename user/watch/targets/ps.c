@@ -137,6 +137,7 @@ static void forget_not_listed(struct ps *s, pid_t pid)
 /* For watch_find__scan(). Returns true if the process is in the list now. */
 static bool add_process(void *ctx, const struct pick_process *found)
 {
+	struct container_names names;
 	struct ps *s = ctx;
 	struct entry *e;
 	int err;
@@ -160,7 +161,8 @@ static bool add_process(void *ctx, const struct pick_process *found)
 	else
 		set_denied(&e->p);
 	pick_process__script(found, e->p.command, sizeof(e->p.command));
-	container__show(e->p.pid, &found->cgroup, e->p.container, e->p.pod);
+	container__names_in_time(e->p.pid, &found->cgroup, &names);
+	container__show(&found->cgroup, &names, e->p.container, e->p.pod);
 	set_user(s, &e->p);
 	s->v[s->n++] = e;
 	forget_not_listed(s, found->pid);
