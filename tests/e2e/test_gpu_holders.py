@@ -110,31 +110,35 @@ def test_workers_of_a_killed_parent():
     service = spawn(["unshare", "--mount", "sh", "-c", NODES, "sh", python(), "-u", "-c", SERVICE],
                     env={**os.environ, "LD_PRELOAD": os.path.join(DRYRUN, "libcuda.so.1"), "SLURM_JOB_ID": "4711"})
     workers = [int(service.wait_line("^worker %d " % i, 120).split()[2]) for i in range(3)]
-    # On a busy machine there may be no time for all processes in one look.
-    used = until(lambda: (x := examples.uses()) and all(x.get(pid) for pid in workers) and x, "what the workers use")
-    env = machine("process 0 %d 1G" % other.pid, *("process 0 %d %d worked=3970" % (pid, used[pid]) for pid in workers), "reserved 0 450M")
-    before = look(env)
-    equal([row(before, pid)["left_over"] for pid in workers], [False] * 3, "workers whose parent lives")
-    equal({row(before, pid)["parent"] for pid in workers}, {service.pid}, "parent of the workers")
-    os.kill(service.pid, signal.SIGKILL)
-    until(lambda: not harness.children_of(service.pid), "the end of the service")
-    d = until(lambda: (x := look(env)) and all(row(x, pid)["allocated"] for pid in workers) and x, "PyTorch's figures")
-    equal([h["pid"] for h in d["holders"] if h["pid"] in workers or not h["left_over"]][:3], sorted(workers, key=lambda pid: -used[pid]), "the orphans come first")
-    for i, pid in enumerate(workers):
-        h = row(d, pid)
-        equal((h["left_over"], h["reason"], h["end_command"]), (True, "parent gone, idle for 1h 06m", "sudo kill %d" % pid), "verdict")
-        equal((h["bytes"], h["allocated"], h["job"], h["kinds"]), (used[pid], 4 * (i + 1) << 20, "slurm 4711", ["compute"]), "figures")
-        check(h["open"] and h["reserved"] >= h["allocated"] and 3970 <= h["idle"] < 4000, "row: %s", h)
-    equal((d["reserved_by_driver"], d["hidden"], d["not_explained"]), (450 << 20, 0, 0), "the rest")
-    equal((row(d, other.pid)["left_over"], row(d, other.pid)["reason"]), (False, None), "a process whose parent lives")
-    only = devices(env, "--orphans")[0]
-    check(set(workers) <= {h["pid"] for h in only["holders"]} and all(h["left_over"] for h in only["holders"]) and only["filtered"] >= 1, "--orphans: %s", only)
-    code, out, err = tool("ps", "--device", "0", root=True, env=env)
-    # A container's root may not search the first process.
-    lines = [x for x in out.splitlines() if "could not be searched" not in x]
-    equal(code, 0, "text: %s" % err)
-    equal(" ".join(out.split()).count("probably left over: parent gone, idle for 1h 06m. To end it: sudo kill "), 3, "reasons in %s" % out)
-    check(lines[0].startswith("GPU 0: ") and lines[-1].split()[-2:] == ["in", "use"], "text: %s", out)
+    try:
+        # On a busy machine there may be no time for all processes in one look.
+        used = until(lambda: (x := examples.uses()) and all(x.get(pid) for pid in workers) and x, "what the workers use")
+        env = machine("process 0 %d 1G" % other.pid, *("process 0 %d %d worked=3970" % (pid, used[pid]) for pid in workers), "reserved 0 450M")
+        before = look(env)
+        equal([row(before, pid)["left_over"] for pid in workers], [False] * 3, "workers whose parent lives")
+        equal({row(before, pid)["parent"] for pid in workers}, {service.pid}, "parent of the workers")
+        os.kill(service.pid, signal.SIGKILL)
+        until(lambda: not harness.children_of(service.pid), "the end of the service")
+        d = until(lambda: (x := look(env)) and all(row(x, pid)["allocated"] for pid in workers) and x, "PyTorch's figures")
+        equal([h["pid"] for h in d["holders"] if h["pid"] in workers or not h["left_over"]][:3], sorted(workers, key=lambda pid: -used[pid]), "the orphans come first")
+        for i, pid in enumerate(workers):
+            h = row(d, pid)
+            equal((h["left_over"], h["reason"], h["end_command"]), (True, "parent gone, idle for 1h 06m", "sudo kill %d" % pid), "verdict")
+            equal((h["bytes"], h["allocated"], h["job"], h["kinds"]), (used[pid], 4 * (i + 1) << 20, "slurm 4711", ["compute"]), "figures")
+            check(h["open"] and h["reserved"] >= h["allocated"] and 3970 <= h["idle"] < 4000, "row: %s", h)
+        equal((d["reserved_by_driver"], d["hidden"], d["not_explained"]), (450 << 20, 0, 0), "the rest")
+        equal((row(d, other.pid)["left_over"], row(d, other.pid)["reason"]), (False, None), "a process whose parent lives")
+        only = devices(env, "--orphans")[0]
+        check(set(workers) <= {h["pid"] for h in only["holders"]} and all(h["left_over"] for h in only["holders"]) and only["filtered"] >= 1, "--orphans: %s", only)
+        code, out, err = tool("ps", "--device", "0", root=True, env=env)
+        # A container's root may not search the first process.
+        lines = [x for x in out.splitlines() if "could not be searched" not in x]
+        equal(code, 0, "text: %s" % err)
+        equal(" ".join(out.split()).count("probably left over: parent gone, idle for 1h 06m. To end it: sudo kill "), 3, "reasons in %s" % out)
+        check(lines[0].startswith("GPU 0: ") and lines[-1].split()[-2:] == ["in", "use"], "text: %s", out)
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGKILL)
 
 
 def test_states():
