@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 #
-# Four configurations of one training script, five steps of each after two to warm up, compared in one table: docs/guide/compare.md.
+# Configurations of one training script, five steps of each after two to warm up, compared in one table: docs/guide/compare.md.
+# CONFIGURATIONS="baseline amp": these, otherwise four.
 #
 #   tests/e2e/windows.sh FOLDER [OPTIONS OF tests/workloads/exercise.py ...]
 #
@@ -18,7 +19,7 @@ where=(--dry-run-cuda)
 sudo=()
 [ "$(id -u)" = 0 ] || sudo=(sudo)
 
-for name in baseline checkpointing amp both; do
+for name in ${CONFIGURATIONS:-baseline checkpointing amp both}; do
 	"${sudo[@]}" "$memtrace" run -q "${where[@]}" -o "$folder/" --label "$name" --skip 2 --steps 5 -- \
 		"$python" "$here/../workloads/exercise.py" "$name" --steps 8 "$@"
 done
