@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: reads-code cpu=40
+# run: reads-code cpu=65
 """`diagnose`: the right finding comes first, healthy jobs have none; from recordings and from running processes."""
 import concurrent.futures
 import functools

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: check cpu=110
+# run: check
 """Hostile names everywhere: a generated recording full of them, and a process with such names for its files, functions, modules,
 classes, threads and itself. None of them acts on a terminal, JSON and CSV stay valid, and pages run only their own code."""
 import csv

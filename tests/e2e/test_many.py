@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long probes-all cpu=200
+# run: long probes-all cpu=90
 """Several selected processes: by name, by PIDs, all; processes that start later, replacements of ended ones, processes in other
 namespaces. Each has a recording with exactly its allocations."""
 import glob

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long probes-all cpu=80
+# run: long probes-all
 """Out of memory while attached: the target survives, every failure is recorded, and the flight recorder keeps the events before
 it."""
 import glob

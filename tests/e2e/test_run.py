@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long cpu=135
+# run: long cpu=80
 """`run`: the command behaves as if run directly, whatever happens to the recording; and the recording has everything that its
 PyTorch does from the first instruction on."""
 import fcntl

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: check long cpu=95
+# run: check long
 """
 One recording, every output: whatever two of them state is equal. Texts are equal as far as they are rounded.
 
