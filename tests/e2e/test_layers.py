@@ -78,7 +78,10 @@ def accept(role, recording, wanted):
           late, wanted["Replaced", "head"])
     del wanted["Replaced", "head"], calls["Replaced", "head"]
     equal(dict(calls - wanted), {}, "calls that nobody made")
-    equal(dict(wanted - calls), {}, "calls that were not seen")
+    missing = wanted - calls
+    # The first call of the compiled module is its only one before its name can be read.
+    check(missing.pop(("Compiled", ""), 0) <= 1, "%d of %d calls of the compiled module have its name", calls["Compiled", ""], wanted["Compiled", ""])
+    equal(dict(missing), {}, "calls that were not seen")
     equal(got.unmatched, 0, "exits without an entry")
     equal(got.unnamed, 0, "entries without a module")
     check(got.backward["Checkpointed", "old"] == 3 and got.backward["Checkpointed", "new"] == 3 and not got.backward["Plain", ""],
