@@ -77,6 +77,8 @@ bool map64__get(const struct map64 *m, uint64_t key, uint64_t *ret)
 			*ret = m->zero_value;
 		return m->has_zero;
 	}
+	if (!m->used)
+		return false;
 	s = &m->slots[find_slot(m, key)];
 	if (!s->key)
 		return false;
@@ -178,6 +180,8 @@ bool map64__del(struct map64 *m, uint64_t key, uint64_t *old)
 		m->has_zero = false;
 		return had;
 	}
+	if (!m->used)
+		return false;
 	i = find_slot(m, key);
 	if (!m->slots[i].key)
 		return false;
