@@ -35,9 +35,9 @@ extern const struct argp recording_argp; /* its input is a struct recording_args
 /* Callbacks about the process loop.args.pid. Each may be NULL. */
 struct recording_calls {
 	/* The process is attached to, and its facts are known. */
-	void (*attached)(void *ctx, struct session *s);
+	void (*attached)(void *ctx, struct session *session);
 	/* Chooses the events that go into its recording. */
-	bool (*keep)(void *ctx, const struct event *e);
+	bool (*keep)(void *ctx, const struct event *event);
 	/* Called after each drain. Returns a static reason to end its recording, or NULL. */
 	const char *(*over)(void *ctx);
 	void *ctx;
@@ -69,8 +69,8 @@ struct recording {
  * attaching), captures to the end and prints a summary. Removes files without events. Returns an
  * exit code, logged.
  */
-int recording__run(struct recording *r);
+int recording__run(struct recording *recording);
 
 /* Handles a signal to this program: SIGUSR1 and SIGUSR2, as actions of `ctl`. False: it does not
  * concern the recording. */
-bool recording__signal(struct recording *r, int number);
+bool recording__signal(struct recording *recording, int number);

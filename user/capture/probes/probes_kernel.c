@@ -85,7 +85,8 @@ static int try_fexit(const char *call)
 
 /* Chooses which programs for host memory are loaded with skel. raw: use the tracepoint even if
  * programs can run at the ends of functions. */
-static void host_programs__prepare(struct host_programs *h, struct memtrace_bpf *skel, bool raw)
+static void host_programs__prepare(struct host_programs *programs, struct memtrace_bpf *skel,
+				   bool raw)
 {
 	const struct host_program all[] = PROGRAMS(skel);
 	int err, can = raw ? -EOPNOTSUPP : try_fexit(all[0].call);
@@ -97,7 +98,7 @@ static void host_programs__prepare(struct host_programs *h, struct memtrace_bpf 
 			log_debug("%s: no program at the end of this function: %s", all[i].call,
 				  strerror(-err));
 		bpf_program__set_autoload(all[i].prog, !err);
-		h->raw |= err && i < NEEDED;
+		programs->raw |= err && i < NEEDED;
 	}
 	bpf_program__set_expected_attach_type(skel->progs.host_any, BPF_TRACE_RAW_TP);
 	err = bpf_program__set_attach_target(skel->progs.host_any, 0, "sys_exit");
@@ -105,53 +106,53 @@ static void host_programs__prepare(struct host_programs *h, struct memtrace_bpf 
 }
 
 /* Attaches program i. 0; -EOPNOTSUPP: it is not loaded; or -errno. */
-static int attach_host_call(struct host_programs *h, size_t i, struct bpf_program *prog)
+static int attach_host_call(struct host_programs *programs, size_t i, struct bpf_program *prog)
 {
-	h->link[i] = bpf_program__autoload(prog) ? bpf_program__attach_trace(prog) : NULL;
-	if (h->link[i])
+	programs->link[i] = bpf_program__autoload(prog) ? bpf_program__attach_trace(prog) : NULL;
+	if (programs->link[i])
 		return 0;
 	return bpf_program__autoload(prog) ? -errno : -EOPNOTSUPP;
 }
 
 /* Detaches the programs for host memory that are attached. */
-static void host_programs__detach(struct host_programs *h)
+static void host_programs__detach(struct host_programs *programs)
 {
 	for (size_t i = 0; i < HOST_CALLS; i++) {
-		bpf_link__destroy(h->link[i]);
-		h->link[i] = NULL;
+		bpf_link__destroy(programs->link[i]);
+		programs->link[i] = NULL;
 	}
 }
 
 /* Attaches the programs of host memory; those from NEEDED on are optional. 0, or -errno: none is
  * attached. */
-static int attach_host_calls(struct host_programs *h, struct memtrace_bpf *skel)
+static int attach_host_calls(struct host_programs *programs, struct memtrace_bpf *skel)
 {
 	const struct host_program all[] = PROGRAMS(skel);
 	int err = 0;
 
 	for (size_t i = 0; i < HOST_CALLS && !err; i++) {
-		err = attach_host_call(h, i, all[i].prog);
+		err = attach_host_call(programs, i, all[i].prog);
 		if (err && i >= NEEDED)
 			err = 0;
 	}
 	if (err)
-		host_programs__detach(h);
+		host_programs__detach(programs);
 	return err;
 }
 
 /* Attaches the programs for host memory. 0 or -errno. -EOPNOTSUPP: they can run neither at the
  * ends of system calls nor on the tracepoint. */
-static int host_programs__attach(struct host_programs *h, struct memtrace_bpf *skel)
+static int host_programs__attach(struct host_programs *programs, struct memtrace_bpf *skel)
 {
-	int err = h->raw ? -EOPNOTSUPP : attach_host_calls(h, skel);
+	int err = programs->raw ? -EOPNOTSUPP : attach_host_calls(programs, skel);
 
 	if (!err)
 		return 0;
 	log_debug("host memory: programs at the end of system calls: %s; using the tracepoint "
 		  "sys_exit",
 		  strerror(-err));
-	h->raw = true;
-	return attach_host_call(h, 0, skel->progs.host_any);
+	programs->raw = true;
+	return attach_host_call(programs, 0, skel->progs.host_any);
 }
 
 /* Sets fds to the descriptors of the programs for host memory, negative for those that are not
@@ -218,10 +219,10 @@ struct kernel_probes {
 	struct host_programs host;
 };
 
-/* The struct that p begins. */
-static struct kernel_probes *kernel(const struct probes *p)
+/* The struct that probes begins. */
+static struct kernel_probes *kernel_of(const struct probes *probes)
 {
-	return (struct kernel_probes *)p;
+	return (struct kernel_probes *)probes;
 }
 
 /* Makes a uprobe.multi link. attach_type 0: the usual one. Returns its descriptor or -errno. */
@@ -445,9 +446,9 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 
 /* The descriptor of the program with this name, which is loaded if it is not loaded yet; or
  * -errno. */
-static int program_fd(const struct probes *p, const char *name)
+static int program_fd(const struct probes *probes, const char *name)
 {
-	struct programs *programs = kernel(p)->programs;
+	struct programs *programs = kernel_of(probes)->programs;
 	int err = programs__get(programs, name) ? 0 : programs__load(programs, &name, 1);
 
 	return err ?: bpf_program__fd(programs__get(programs, name));
@@ -504,85 +505,87 @@ static const char *load_why(int err)
 	return "the kernel refused the BPF programs; -v shows the kernel's message";
 }
 
-/* Makes p->wake, which is readable when a program wakes us. The ring itself is readable while it
- * has any record, which is nearly always. */
-static int open_wake(struct probes *p)
+/* Makes probes->wake, which is readable when a program wakes us. The ring itself is readable while
+ * it has any record, which is nearly always. */
+static int open_wake(struct probes *probes)
 {
 	struct epoll_event ev = { .events = EPOLLIN | EPOLLET };
 
-	p->wake = epoll_create1(EPOLL_CLOEXEC);
-	if (p->wake < 0 ||
-	    epoll_ctl(p->wake, EPOLL_CTL_ADD, bpf_map__fd(kernel(p)->skel->maps.ring), &ev))
+	probes->wake = epoll_create1(EPOLL_CLOEXEC);
+	if (probes->wake < 0 || epoll_ctl(probes->wake, EPOLL_CTL_ADD,
+					  bpf_map__fd(kernel_of(probes)->skel->maps.ring), &ev))
 		return -errno;
 	return 0;
 }
 
 /* Makes room for copies of the counters: for each process one per CPU, at most
  * MT_COUNTER_STRIPES. */
-static int set_group_counters(struct kernel_probes *k)
+static int set_group_counters(struct kernel_probes *kernel)
 {
 	int cpus = libbpf_num_possible_cpus();
 
 	if (cpus < 0)
 		return cpus;
-	for (k->stripes = 1; k->stripes < MT_COUNTER_STRIPES && k->stripes < (uint32_t)cpus;)
-		k->stripes *= 2;
-	k->skel->rodata->counter_stripes = k->stripes;
-	return bpf_map__set_max_entries(k->skel->maps.group_counters, MT_MEMBERS * k->stripes);
+	for (kernel->stripes = 1;
+	     kernel->stripes < MT_COUNTER_STRIPES && kernel->stripes < (uint32_t)cpus;)
+		kernel->stripes *= 2;
+	kernel->skel->rodata->counter_stripes = kernel->stripes;
+	return bpf_map__set_max_entries(kernel->skel->maps.group_counters,
+					MT_MEMBERS * kernel->stripes);
 }
 
 /* Makes the programs use the group's maps, or, without a group, the smallest possible ones. 0 or
  * -errno. */
-static int set_group(struct probes *p, const struct probes_opts *opts)
+static int set_group(struct probes *probes, const struct probes_opts *opts)
 {
-	const __typeof__(kernel(p)->skel->maps) *maps = &kernel(p)->skel->maps;
+	const __typeof__(kernel_of(probes)->skel->maps) *maps = &kernel_of(probes)->skel->maps;
 	int err;
 
-	p->users = 1;
+	probes->users = 1;
 	if (!opts->capture.group) {
 		bpf_map__set_max_entries(maps->processes, 1);
 		return bpf_map__set_max_entries(maps->members, 1);
 	}
-	p->group = opts->capture.group;
-	p->group_id = proc_group__new_group(opts->capture.group);
-	kernel(p)->skel->rodata->group = p->group_id;
+	probes->group = opts->capture.group;
+	probes->group_id = proc_group__new_group(opts->capture.group);
+	kernel_of(probes)->skel->rodata->group = probes->group_id;
 	if (opts->capture.sets && opts->capture.sets->n < PROBES_SETS) {
-		p->sets = opts->capture.sets;
-		p->sets->set[p->sets->n++] = p;
+		probes->sets = opts->capture.sets;
+		probes->sets->set[probes->sets->n++] = probes;
 	}
-	p->files = calloc(CALL_FILES_MAX, sizeof(*p->files));
-	if (!p->files)
+	probes->files = calloc(CALL_FILES_MAX, sizeof(*probes->files));
+	if (!probes->files)
 		return -ENOMEM;
-	err = bpf_map__reuse_fd(maps->processes, proc_group__processes_fd(p->group));
+	err = bpf_map__reuse_fd(maps->processes, proc_group__processes_fd(probes->group));
 	if (err)
 		return err;
-	err = bpf_map__reuse_fd(maps->members, proc_group__members_fd(p->group));
-	return err ? err : set_group_counters(kernel(p));
+	err = bpf_map__reuse_fd(maps->members, proc_group__members_fd(probes->group));
+	return err ? err : set_group_counters(kernel_of(probes));
 }
 
 static const struct probes_place in_kernel;
 
-/* Sets p->vars to the programs' variables, which are mapped into our memory. */
-static void find_variables(struct probes *p)
+/* Sets probes->vars to the programs' variables, which are mapped into our memory. */
+static void find_variables(struct probes *probes)
 {
-	struct memtrace_bpf *skel = kernel(p)->skel;
+	struct memtrace_bpf *skel = kernel_of(probes)->skel;
 
-	p->vars.stopped = &skel->bss->stopped;
-	p->vars.notices = (uint64_t *)&skel->bss->notices;
-	p->vars.absent = (uint64_t *)skel->bss->absent;
-	p->vars.seen_code = skel->bss->seen_code;
-	p->vars.code_epoch = (uint64_t *)&skel->bss->code_epoch;
-	p->vars.module_code = (uint64_t *)skel->bss->module_code;
-	p->vars.known_types = (uint64_t *)skel->bss->known_types;
-	p->vars.asked_args = skel->bss->asked_args;
-	p->vars.native_own = (uint64_t *)skel->bss->native_own;
-	p->vars.native_most = &skel->bss->native_most;
-	p->vars.native_from = (uint64_t *)&skel->bss->native_from;
-	p->vars.malloc_every = (uint64_t *)&skel->bss->malloc_every;
-	p->vars.malloc_own = (uint64_t(*)[2])skel->bss->malloc_own;
-	p->vars.node_layout = &skel->bss->node_layout;
-	p->vars.detail = &skel->bss->detail;
-	p->vars.timed = skel->bss->timed;
+	probes->vars.stopped = &skel->bss->stopped;
+	probes->vars.notices = (uint64_t *)&skel->bss->notices;
+	probes->vars.absent = (uint64_t *)skel->bss->absent;
+	probes->vars.seen_code = skel->bss->seen_code;
+	probes->vars.code_epoch = (uint64_t *)&skel->bss->code_epoch;
+	probes->vars.module_code = (uint64_t *)skel->bss->module_code;
+	probes->vars.known_types = (uint64_t *)skel->bss->known_types;
+	probes->vars.asked_args = skel->bss->asked_args;
+	probes->vars.native_own = (uint64_t *)skel->bss->native_own;
+	probes->vars.native_most = &skel->bss->native_most;
+	probes->vars.native_from = (uint64_t *)&skel->bss->native_from;
+	probes->vars.malloc_every = (uint64_t *)&skel->bss->malloc_every;
+	probes->vars.malloc_own = (uint64_t(*)[2])skel->bss->malloc_own;
+	probes->vars.node_layout = &skel->bss->node_layout;
+	probes->vars.detail = &skel->bss->detail;
+	probes->vars.timed = skel->bss->timed;
 }
 
 /*
@@ -667,27 +670,27 @@ SAME_PLACE(bss, node_layout);
 SAME_PLACE(bss, detail);
 SAME_PLACE(bss, timed);
 
-static size_t group_counters_size(const struct kernel_probes *k)
+static size_t group_counters_size(const struct kernel_probes *kernel)
 {
-	return sizeof(*k->counters) * MT_MEMBERS * k->stripes;
+	return sizeof(*kernel->counters) * MT_MEMBERS * kernel->stripes;
 }
 
 /* Maps the counters of all process numbers. 0 or -errno. */
-static int map_group_counters(struct kernel_probes *k)
+static int map_group_counters(struct kernel_probes *kernel)
 {
-	void *at = mmap(NULL, group_counters_size(k), PROT_READ | PROT_WRITE, MAP_SHARED,
-			bpf_map__fd(k->skel->maps.group_counters), 0);
+	void *at = mmap(NULL, group_counters_size(kernel), PROT_READ | PROT_WRITE, MAP_SHARED,
+			bpf_map__fd(kernel->skel->maps.group_counters), 0);
 
 	if (at == MAP_FAILED)
 		return -errno;
-	k->counters = at;
+	kernel->counters = at;
 	return 0;
 }
 
 /* The bytes of the object file with the programs, and their number in *size. */
-static const void *elf_bytes(const struct kernel_probes *k, size_t *size)
+static const void *elf_bytes(const struct kernel_probes *kernel, size_t *size)
 {
-	return k->p.old ? memtrace_old_bpf__elf_bytes(size) : memtrace_bpf__elf_bytes(size);
+	return kernel->p.old ? memtrace_old_bpf__elf_bytes(size) : memtrace_bpf__elf_bytes(size);
 }
 
 /*
@@ -717,14 +720,14 @@ static const char *no_types(int *fd, char path[32])
 	return path;
 }
 
-/* Opens the object with the maps, k->skel. some: this object loads some of its programs, so it
+/* Opens the object with the maps, kernel->skel. some: this object loads some of its programs, so it
  * needs the kernel's types. All other programs are loaded by struct programs. */
-static int open_maps(struct kernel_probes *k, bool some)
+static int open_maps(struct kernel_probes *kernel, bool some)
 {
 	struct memtrace_bpf *skel = calloc(1, sizeof(*skel));
 	char path[32];
 	LIBBPF_OPTS(bpf_object_open_opts, opts,
-		    .btf_custom_path = some ? NULL : no_types(&k->types, path));
+		    .btf_custom_path = some ? NULL : no_types(&kernel->types, path));
 	struct bpf_program *prog;
 	size_t size;
 	int err;
@@ -733,7 +736,7 @@ static int open_maps(struct kernel_probes *k, bool some)
 		return -ENOMEM;
 	err = memtrace_bpf__create_skeleton(skel);
 	if (!err) {
-		skel->skeleton->data = (void *)elf_bytes(k, &size);
+		skel->skeleton->data = (void *)elf_bytes(kernel, &size);
 		skel->skeleton->data_sz = size;
 		err = bpf_object__open_skeleton(skel->skeleton, &opts);
 	}
@@ -742,356 +745,365 @@ static int open_maps(struct kernel_probes *k, bool some)
 		return err;
 	}
 	bpf_object__for_each_program(prog, skel->obj) bpf_program__set_autoload(prog, false);
-	k->skel = skel;
+	kernel->skel = skel;
 	return 0;
 }
 
-static struct programs *new_programs(const struct kernel_probes *k)
+static struct programs *new_programs(const struct kernel_probes *kernel)
 {
 	size_t size;
-	const void *elf = elf_bytes(k, &size);
+	const void *elf = elf_bytes(kernel, &size);
 
-	return programs__new(k->skel->obj, elf, size, k->p.multi);
+	return programs__new(kernel->skel->obj, elf, size, kernel->p.multi);
 }
 
 /* Loads the programs that the capture begins with. 0 or -errno. */
-static int load_programs(struct kernel_probes *k, const struct probes_opts *opts)
+static int load_programs(struct kernel_probes *kernel, const struct probes_opts *opts)
 {
 	const char *names[FIRST_MAX], *twins[HOOK_NR];
 	int err;
 
-	k->programs = new_programs(k);
-	if (!k->programs)
+	kernel->programs = new_programs(kernel);
+	if (!kernel->programs)
 		return -ENOMEM;
-	err = programs__load(k->programs, names, first_names(opts, k->p.old, names));
-	if (err || !(k->p.sleepable || (opts->all && !k->atomic)))
+	err = programs__load(kernel->programs, names, first_names(opts, kernel->p.old, names));
+	if (err || !(kernel->p.sleepable || (opts->all && !kernel->atomic)))
 		return err;
-	k->twins = new_programs(k);
-	return k->twins ? programs__load(k->twins, twins, twin_names(twins)) : -ENOMEM;
+	kernel->twins = new_programs(kernel);
+	return kernel->twins ? programs__load(kernel->twins, twins, twin_names(twins)) : -ENOMEM;
 }
 
 /* Starts what only the programs for older kernels have: the programs of sites, and the one that
  * runs when a thread ends. 0 or -errno. */
-static int start_old(struct kernel_probes *k, bool with_malloc)
+static int start_old(struct kernel_probes *kernel, bool with_malloc)
 {
 	static const enum call_probe calls[] = { CALL_ENTER, CALL_SET_DEVICE, CALL_ASKED,
 						 CALL_MALLOC_ENTER, CALL_MALLOC_FREE };
 	size_t n = sizeof(calls) / sizeof(calls[0]) - (with_malloc ? 0 : 2), i;
 
-	k->sites.cookies = bpf_object__find_map_fd_by_name(k->skel->obj, "site_cookies");
-	k->sites.programs = bpf_object__find_map_fd_by_name(k->skel->obj, "site_programs");
+	kernel->sites.cookies = bpf_object__find_map_fd_by_name(kernel->skel->obj, "site_cookies");
+	kernel->sites.programs = bpf_object__find_map_fd_by_name(kernel->skel->obj,
+								 "site_programs");
 	for (i = 0; i < n; i++) {
 		uint32_t index = calls[i];
-		int fd = program_fd(&k->p, call_name(calls[i]));
+		int fd = program_fd(&kernel->p, call_name(calls[i]));
 
 		if (fd < 0)
 			return fd;
-		if (bpf_map_update_elem(k->sites.programs, &index, &fd, BPF_ANY))
+		if (bpf_map_update_elem(kernel->sites.programs, &index, &fd, BPF_ANY))
 			return -errno;
 	}
-	k->thread_gone = bpf_program__attach(programs__get(k->programs, "thread_gone"));
-	return k->thread_gone ? 0 : -errno;
+	kernel->thread_gone = bpf_program__attach(programs__get(kernel->programs, "thread_gone"));
+	return kernel->thread_gone ? 0 : -errno;
 }
 
 /* Sets the programs' constants. Call it before they are loaded. */
-static void set_constants(struct kernel_probes *k, const struct probes_opts *opts)
+static void set_constants(struct kernel_probes *kernel, const struct probes_opts *opts)
 {
-	memcpy((void *)&k->skel->rodata->py, &opts->py, sizeof(opts->py));
-	k->skel->rodata->pid_ns = proc__pid_namespace();
-	k->skel->rodata->bench_empty = opts->empty;
-	k->skel->rodata->bench_verify = opts->verify;
-	k->skel->rodata->modules = opts->modules;
-	k->skel->rodata->host_pid = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
-	if (!k->p.filter)
+	memcpy((void *)&kernel->skel->rodata->py, &opts->py, sizeof(opts->py));
+	kernel->skel->rodata->pid_ns = proc__pid_namespace();
+	kernel->skel->rodata->bench_empty = opts->empty;
+	kernel->skel->rodata->bench_verify = opts->verify;
+	kernel->skel->rodata->modules = opts->modules;
+	kernel->skel->rodata->host_pid = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
+	if (!kernel->p.filter)
 		return;
 	/* no process has UINT32_MAX: without a PID, drop all hits */
-	k->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
+	kernel->skel->rodata->only = opts->pid > 0 ? (uint32_t)opts->pid : UINT32_MAX;
 	log_debug("probes are in every process that maps the same files: the programs tell "
 		  "PID %d from others",
 		  (int)opts->pid);
 }
 
 /* Loads the programs and opens the ring. 0 or -errno. */
-static int load(struct kernel_probes *k, const struct probes_opts *opts)
+static int load(struct kernel_probes *kernel, const struct probes_opts *opts)
 {
-	struct probes *p = &k->p;
-	int err = open_maps(k, opts->capture.host);
+	struct probes *probes = &kernel->p;
+	int err = open_maps(kernel, opts->capture.host);
 
 	if (err)
 		return err;
-	err = set_group(p, opts);
+	err = set_group(probes, opts);
 	if (err)
 		return err;
 	if (opts->capture.ring_bytes)
-		bpf_map__set_max_entries(k->skel->maps.ring, opts->capture.ring_bytes);
-	set_constants(k, opts);
+		bpf_map__set_max_entries(kernel->skel->maps.ring, opts->capture.ring_bytes);
+	set_constants(kernel, opts);
 	if (opts->capture.malloc_probes) {
-		k->skel->rodata->malloc_sets = MT_MALLOC_SETS_MAX;
-		bpf_map__set_max_entries(k->skel->maps.malloc_blocks, MT_MALLOC_SETS_MAX);
+		kernel->skel->rodata->malloc_sets = MT_MALLOC_SETS_MAX;
+		bpf_map__set_max_entries(kernel->skel->maps.malloc_blocks, MT_MALLOC_SETS_MAX);
 	}
 	if (opts->capture.host)
-		host_programs__prepare(&k->host, k->skel, opts->host_raw);
-	err = memtrace_bpf__load(k->skel);
-	if (k->types >= 0)
-		close(k->types);
-	k->types = -1;
+		host_programs__prepare(&kernel->host, kernel->skel, opts->host_raw);
+	err = memtrace_bpf__load(kernel->skel);
+	if (kernel->types >= 0)
+		close(kernel->types);
+	kernel->types = -1;
 	if (err)
 		return err;
-	err = load_programs(k, opts);
+	err = load_programs(kernel, opts);
 	if (err)
 		return err;
-	err = p->old ? start_old(k, opts->capture.malloc_probes) : 0;
+	err = probes->old ? start_old(kernel, opts->capture.malloc_probes) : 0;
 	if (err)
 		return err;
-	p->ring = bpf_ring__new(bpf_map__fd(k->skel->maps.ring),
-				bpf_map__max_entries(k->skel->maps.ring));
-	if (!p->ring)
+	probes->ring = bpf_ring__new(bpf_map__fd(kernel->skel->maps.ring),
+				     bpf_map__max_entries(kernel->skel->maps.ring));
+	if (!probes->ring)
 		return -errno;
-	err = open_wake(p);
-	return err || !p->group ? err : map_group_counters(k);
+	err = open_wake(probes);
+	return err || !probes->group ? err : map_group_counters(kernel);
 }
 
 /* Chooses the programs and the links, by what this kernel can do. */
-static void choose_programs(struct kernel_probes *k, const struct probes_opts *opts)
+static void choose_programs(struct kernel_probes *kernel, const struct probes_opts *opts)
 {
-	struct probes *p = &k->p;
+	struct probes *probes = &kernel->p;
 
 	/* A kernel that lacks a feature gets other programs, without uprobe.multi and sleeping. */
-	p->old = needs_old(opts);
+	probes->old = needs_old(opts);
 	/* Tells keep_user_reads() whether programs read the kernel's memory: the old ones do, and
 	 * in a PID namespace all, to find the PID there. */
-	reads_kernel = p->old || proc__pid_namespace();
-	p->multi = !p->old && !opts->perf && probes__kernel_multi() != PROBES_MULTI_NONE &&
-		   !prefers_perf(opts);
-	p->sessions = p->multi && !opts->returns && kernel_has_sessions();
+	reads_kernel = probes->old || proc__pid_namespace();
+	probes->multi = !probes->old && !opts->perf &&
+			probes__kernel_multi() != PROBES_MULTI_NONE && !prefers_perf(opts);
+	probes->sessions = probes->multi && !opts->returns && kernel_has_sessions();
 	/* Links by PID would miss threads, so the links are for all processes, and the programs
 	 * compare the PID. With a group, they look the process up instead. */
-	p->filter = !opts->capture.group &&
-		    (opts->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
+	probes->filter = !opts->capture.group &&
+			 (opts->filter ||
+			  (probes->multi && probes__kernel_multi() == PROBES_MULTI_THREAD));
 	/* Each program that reads the target's memory has a twin that can wait for pages. With
-	 * k->atomic the twins are never used; with p->sleepable they are used from the start. */
-	k->atomic = opts->atomic || p->old || !probes__kernel_sleepable();
-	p->sleepable = opts->sleepable && !k->atomic;
+	 * kernel->atomic the twins are never used; with probes->sleepable they are used from the
+	 * start. */
+	kernel->atomic = opts->atomic || probes->old || !probes__kernel_sleepable();
+	probes->sleepable = opts->sleepable && !kernel->atomic;
 }
 
 /* Loads the programs into the kernel. NULL with errno and *why. */
 static struct probes *load_in_kernel(const struct probes_opts *opts, const char **why)
 {
-	struct kernel_probes *k = calloc(1, sizeof(*k));
-	struct probes *p = &k->p;
+	struct kernel_probes *kernel = calloc(1, sizeof(*kernel));
+	struct probes *probes = &kernel->p;
 	int err;
 
-	if (!k) {
+	if (!kernel) {
 		*why = "out of memory";
 		return NULL;
 	}
-	p->in = &in_kernel;
-	p->wake = p->pidfd = k->types = -1;
-	p->py = opts->py;
+	probes->in = &in_kernel;
+	probes->wake = probes->pidfd = kernel->types = -1;
+	probes->py = opts->py;
 	libbpf_log__quiet();
-	choose_programs(k, opts);
+	choose_programs(kernel, opts);
 	register_sections();
-	err = load(k, opts);
+	err = load(kernel, opts);
 	if (!err) {
-		find_variables(p);
-		return p;
+		find_variables(probes);
+		return probes;
 	}
 	*why = load_why(err);
-	probes__free(p);
+	probes__free(probes);
 	errno = -err;
 	return NULL;
 }
 
-static void detach_one(struct attachment *a)
+static void detach_one(struct attachment *attachment)
 {
-	holder__close(a->link);
-	a->link = NULL;
+	holder__close(attachment->link);
+	attachment->link = NULL;
 }
 
 /* Puts a new link into an attachment; owns fd. The target may have ended before the link was made,
  * and another process may have its PID: then stops recording and removes the link. 0 or -errno. */
-static int keep_link(struct probes *p, struct attachment *a, int fd)
+static int keep_link(struct probes *probes, struct attachment *attachment, int fd)
 {
-	struct pollfd gone = { .fd = p->pidfd, .events = POLLIN };
+	struct pollfd gone = { .fd = probes->pidfd, .events = POLLIN };
 
-	if (p->pidfd >= 0 && poll(&gone, 1, 0) > 0) {
-		probes__stop(p);
+	if (probes->pidfd >= 0 && poll(&gone, 1, 0) > 0) {
+		probes__stop(probes);
 		close(fd);
 		return -ESRCH;
 	}
-	a->link = holder__new(fd, kernel(p)->n_listed < OWN_TABLES);
-	return a->link ? 0 : -ENOMEM;
+	attachment->link = holder__new(fd, kernel_of(probes)->n_listed < OWN_TABLES);
+	return attachment->link ? 0 : -ENOMEM;
 }
 
-/* The attachments in one sequence: first k->at, then k->listed. */
-static struct attachment *attachment_at(struct kernel_probes *k, size_t i)
+/* The attachments in one sequence: first kernel->at, then kernel->listed. */
+static struct attachment *attachment_at(struct kernel_probes *kernel, size_t i)
 {
-	return i < HOOK_NR * 2 ? &k->at[0][0] + i : &k->listed[i - HOOK_NR * 2];
+	return i < HOOK_NR * 2 ? &kernel->at[0][0] + i : &kernel->listed[i - HOOK_NR * 2];
 }
 
 /* True if an attachment is in place for this process; pid 0: for any process, or for all. */
-static bool is_attached_for(const struct attachment *a, pid_t pid)
+static bool is_attached_for(const struct attachment *attachment, pid_t pid)
 {
-	return a->link && (!pid || a->pid == pid);
+	return attachment->link && (!pid || attachment->pid == pid);
 }
 
 /* Begins to detach a process's probes, all at the same time. pid 0: of all processes. */
-static void begin_close(struct kernel_probes *k, pid_t pid)
+static void begin_close(struct kernel_probes *kernel, pid_t pid)
 {
-	for (size_t i = 0; i < HOOK_NR * 2 + k->n_listed; i++) {
-		if (is_attached_for(attachment_at(k, i), pid))
-			holder__begin_close(attachment_at(k, i)->link);
+	for (size_t i = 0; i < HOOK_NR * 2 + kernel->n_listed; i++) {
+		if (is_attached_for(attachment_at(kernel, i), pid))
+			holder__begin_close(attachment_at(kernel, i)->link);
 	}
 }
 
-static void begin_detach(struct probes *p)
+static void begin_detach(struct probes *probes)
 {
-	begin_close(kernel(p), 0);
+	begin_close(kernel_of(probes), 0);
 }
 
-static void detach(struct probes *p, pid_t pid)
+static void detach(struct probes *probes, pid_t pid)
 {
-	struct kernel_probes *k = kernel(p);
-	size_t i, n = HOOK_NR * 2 + k->n_listed, kept = 0;
+	struct kernel_probes *kernel = kernel_of(probes);
+	size_t i, n = HOOK_NR * 2 + kernel->n_listed, kept = 0;
 
-	begin_close(k, pid);
+	begin_close(kernel, pid);
 	if (!pid)
-		host_programs__detach(&k->host);
+		host_programs__detach(&kernel->host);
 	for (i = 0; i < n; i++) {
-		if (is_attached_for(attachment_at(k, i), pid))
-			detach_one(attachment_at(k, i));
+		if (is_attached_for(attachment_at(kernel, i), pid))
+			detach_one(attachment_at(kernel, i));
 	}
-	for (i = 0; i < k->n_listed; i++) {
-		if (k->listed[i].link)
-			k->listed[kept++] = k->listed[i];
+	for (i = 0; i < kernel->n_listed; i++) {
+		if (kernel->listed[i].link)
+			kernel->listed[kept++] = kernel->listed[i];
 	}
-	k->n_listed = kept;
+	kernel->n_listed = kept;
 }
 
-static void free_all(struct probes *p)
+static void free_all(struct probes *probes)
 {
-	if (p->wake >= 0)
-		close(p->wake);
-	if (kernel(p)->types >= 0)
-		close(kernel(p)->types);
-	bpf_ring__free(p->ring);
-	if (kernel(p)->counters)
-		munmap(kernel(p)->counters, group_counters_size(kernel(p)));
-	bpf_link__destroy(kernel(p)->thread_gone);
-	programs__free(kernel(p)->programs);
-	programs__free(kernel(p)->twins);
-	memtrace_bpf__destroy(kernel(p)->skel);
-	free(kernel(p)->listed);
-	free(p->files);
-	free(p);
+	struct kernel_probes *kernel = kernel_of(probes);
+
+	if (probes->wake >= 0)
+		close(probes->wake);
+	if (kernel->types >= 0)
+		close(kernel->types);
+	bpf_ring__free(probes->ring);
+	if (kernel->counters)
+		munmap(kernel->counters, group_counters_size(kernel));
+	bpf_link__destroy(kernel->thread_gone);
+	programs__free(kernel->programs);
+	programs__free(kernel->twins);
+	memtrace_bpf__destroy(kernel->skel);
+	free(kernel->listed);
+	free(probes->files);
+	free(probes);
 }
 
 /* Attaches a hook's program for process `pid`; 0: for every process that maps the file. Puts the
  * link into *to. 0 or -errno. */
-static int attach_to(struct probes *p, pid_t pid, const struct hook *h, bool sleepable,
+static int attach_to(struct probes *probes, pid_t pid, const struct hook *hook, bool sleepable,
 		     struct attachment *to)
 {
 	char path[ELF_NAME];
-	const struct uprobe_place at = { .path = h->elf ? elf__name(h->elf, path) : NULL,
-					 .offset = h->offset };
-	const char *name = program_name(h->id, sleepable);
+	const struct uprobe_place at = { .path = hook->elf ? elf__name(hook->elf, path) : NULL,
+					 .offset = hook->offset };
+	const char *name = program_name(hook->id, sleepable);
 	long fd;
-	int prog = sleepable ? bpf_program__fd(programs__get(kernel(p)->twins, name))
-			     : program_fd(p, name);
+	int prog = sleepable ? bpf_program__fd(programs__get(kernel_of(probes)->twins, name))
+			     : program_fd(probes, name);
 
 	if (prog < 0)
 		return prog;
 	if (!at.path)
 		return -ENOENT; /* another process of the group has this function */
-	if (p->multi)
-		fd = link_create_multi(prog, at.path, h->offset, h->id, pid);
+	if (probes->multi)
+		fd = link_create_multi(prog, at.path, hook->offset, hook->id, pid);
 	else
 		fd = site_program__probe(prog, pid ?: -1, &at);
-	return fd < 0 ? fd : keep_link(p, to, fd);
+	return fd < 0 ? fd : keep_link(probes, to, fd);
 }
 
 /* Attaches a hook's program, or its sleepable twin, for the process or its whole group. */
-static int attach_one(struct probes *p, pid_t pid, const struct hook *h, bool sleepable)
+static int attach_one(struct probes *probes, pid_t pid, const struct hook *hook, bool sleepable)
 {
-	return attach_to(p, probes__everywhere(p) ? 0 : pid, h, sleepable,
-			 &kernel(p)->at[h->id][sleepable]);
+	return attach_to(probes, probes__everywhere(probes) ? 0 : pid, hook, sleepable,
+			 &kernel_of(probes)->at[hook->id][sleepable]);
 }
 
-static int attach(struct probes *p, pid_t pid, const struct hook *h)
+static int attach(struct probes *probes, pid_t pid, const struct hook *hook)
 {
-	bool sleepable = p->sleepable && program_name(h->id, true);
+	bool sleepable = probes->sleepable && program_name(hook->id, true);
 
-	return attach_one(p, pid, h, sleepable);
+	return attach_one(probes, pid, hook, sleepable);
 }
 
 /* Returns how many processes have a hook that is attached for them alone. pid not 0: counts only
  * that process. */
-static size_t count_owners(const struct probes *p, pid_t pid, enum hook_id id)
+static size_t count_owners(const struct probes *probes, pid_t pid, enum hook_id id)
 {
-	const struct kernel_probes *k = kernel(p);
+	const struct kernel_probes *kernel = kernel_of(probes);
 	size_t n = 0;
 
-	for (size_t i = 0; i < k->n_listed; i++)
-		n += k->listed[i].is_hook && k->listed[i].id == id &&
-		     is_attached_for(&k->listed[i], pid);
+	for (size_t i = 0; i < kernel->n_listed; i++)
+		n += kernel->listed[i].is_hook && kernel->listed[i].id == id &&
+		     is_attached_for(&kernel->listed[i], pid);
 	return n;
 }
 
-static bool attached(const struct probes *p, pid_t pid, enum hook_id id)
+static bool attached(const struct probes *probes, pid_t pid, enum hook_id id)
 {
-	const struct attachment *a = kernel(p)->at[id];
+	const struct attachment *attachment = kernel_of(probes)->at[id];
 
 	if (pid == PROBES_ONE)
-		return count_owners(p, 0, id);
-	return a[0].link || a[1].link || (pid && count_owners(p, pid, id));
+		return count_owners(probes, 0, id);
+	return attachment[0].link || attachment[1].link || (pid && count_owners(probes, pid, id));
 }
 
-/* Adds an attachment to k->listed. NULL: out of memory. Valid until the next call. */
-static struct attachment *add_listed(struct probes *p, struct attachment entry)
+/* Adds an attachment to kernel->listed. NULL: out of memory. Valid until the next call. */
+static struct attachment *add_listed(struct probes *probes, struct attachment entry)
 {
-	if (array__grow(&kernel(p)->listed, &kernel(p)->cap_listed, kernel(p)->n_listed + 1,
-			sizeof(*kernel(p)->listed)))
+	struct kernel_probes *kernel = kernel_of(probes);
+
+	if (array__grow(&kernel->listed, &kernel->cap_listed, kernel->n_listed + 1,
+			sizeof(*kernel->listed)))
 		return NULL;
-	kernel(p)->listed[kernel(p)->n_listed] = entry;
-	return &kernel(p)->listed[kernel(p)->n_listed++];
+	kernel->listed[kernel->n_listed] = entry;
+	return &kernel->listed[kernel->n_listed++];
 }
 
 /* True if links by PID miss all threads but the main one. */
-static bool misses_threads(const struct probes *p)
+static bool misses_threads(const struct probes *probes)
 {
-	return p->filter || (p->multi && probes__kernel_multi() == PROBES_MULTI_THREAD);
+	return probes->filter || (probes->multi && probes__kernel_multi() == PROBES_MULTI_THREAD);
 }
 
 /* Returns how many processes have a hook at a place that is attached for them alone. */
-static size_t count_owners_at(const struct probes *p, const struct place *at)
+static size_t count_owners_at(const struct probes *probes, const struct place *at)
 {
-	const struct kernel_probes *k = kernel(p);
+	const struct kernel_probes *kernel = kernel_of(probes);
 	size_t n = 0;
 
-	for (size_t i = 0; i < k->n_listed; i++)
-		n += k->listed[i].is_hook && place__same(&k->listed[i].place, at);
+	for (size_t i = 0; i < kernel->n_listed; i++)
+		n += kernel->listed[i].is_hook && place__same(&kernel->listed[i].place, at);
 	return n;
 }
 
-/* Attaches a hook for one process of a group, in k->listed. Its children do not have it. */
-static int attach_own(struct probes *p, pid_t pid, const struct hook *h)
+/* Attaches a hook for one process of a group, in kernel->listed. Its children do not have it. */
+static int attach_own(struct probes *probes, pid_t pid, const struct hook *hook)
 {
 	const struct attachment own = {
-		.pid = pid, .is_hook = true, .id = h->id, .place = place__of(h)
+		.pid = pid, .is_hook = true, .id = hook->id, .place = place__of(hook)
 	};
-	struct attachment *a;
+	struct attachment *attachment;
 	int err;
 
-	if (misses_threads(p))
+	if (misses_threads(probes))
 		return -EXDEV;
-	if (count_owners_at(p, &own.place) >= (elf__is_memory(h->elf) ? OWN_MEMORY_MAX : OWN_MAX))
+	if (count_owners_at(probes, &own.place) >=
+	    (elf__is_memory(hook->elf) ? OWN_MEMORY_MAX : OWN_MAX))
 		return -ENOSPC;
-	a = add_listed(p, own);
-	if (!a)
+	attachment = add_listed(probes, own);
+	if (!attachment)
 		return -ENOMEM;
-	err = attach_to(p, pid, h, p->sleepable && program_name(h->id, true), a);
+	err = attach_to(probes, pid, hook, probes->sleepable && program_name(hook->id, true),
+			attachment);
 	if (err)
-		kernel(p)->n_listed--;
+		kernel_of(probes)->n_listed--;
 	return err;
 }
 
@@ -1107,7 +1119,7 @@ static uint32_t link_type(enum call_probe which)
 }
 
 /* Attaches the program of a call to n sites of a file, by one link. 0 or -errno. */
-static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which, int prog,
+static int attach_calls_multi(struct probes *probes, pid_t pid, enum call_probe which, int prog,
 			      const struct call_file *file, const struct probe_site *sites,
 			      size_t n)
 {
@@ -1122,14 +1134,14 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 		.attach_type = link_type(which),
 		.cnt = n,
 		.uflags = is_return(which) ? UPROBE_MULTI_RETURN : 0,
-		.pid = probes__calls_pid(p, pid, file),
+		.pid = probes__calls_pid(probes, pid, file),
 	};
-	struct attachment *a = add_listed(
-		p, (struct attachment){ .pid = attr.pid, .is_malloc = which >= CALL_MALLOC });
+	struct attachment *attachment = add_listed(
+		probes, (struct attachment){ .pid = attr.pid, .is_malloc = which >= CALL_MALLOC });
 	long fd;
 	size_t i;
 
-	if (!a)
+	if (!attachment)
 		return -ENOMEM;
 	for (i = 0; i < n; i++) {
 		offsets[i] = sites[i].offset;
@@ -1138,243 +1150,249 @@ static int attach_calls_multi(struct probes *p, pid_t pid, enum call_probe which
 	}
 	fd = link_create(&attr);
 	if (fd >= 0)
-		fd = keep_link(p, a, fd);
+		fd = keep_link(probes, attachment, fd);
 	if (fd < 0)
-		kernel(p)->n_listed--;
+		kernel_of(probes)->n_listed--;
 	return fd;
 }
 
 /* Attaches the program of a call to one site of a file. 0 or -errno. */
-static int attach_call_perf(struct probes *p, pid_t pid, enum call_probe which, int prog,
+static int attach_call_perf(struct probes *probes, pid_t pid, enum call_probe which, int prog,
 			    const struct call_file *file, const struct probe_site *site)
 {
 	char name[ELF_NAME];
 	const struct uprobe_place at = { .path = elf__name(file->elf, name),
 					 .offset = site->offset,
 					 .ref_ctr = site->ref_ctr,
-					 .cookie = p->old && is_return(which) ? 0 : site->cookie,
+					 .cookie = probes->old && is_return(which) ? 0
+										   : site->cookie,
 					 .returns = is_return(which) };
-	pid_t target = probes__calls_pid(p, pid, file) ?: -1;
-	struct attachment *a = add_listed(p,
-					  (struct attachment){ .pid = target == -1 ? 0 : target,
-							       .is_malloc = which >= CALL_MALLOC });
+	pid_t target = probes__calls_pid(probes, pid, file) ?: -1;
+	struct attachment *attachment = add_listed(
+		probes, (struct attachment){ .pid = target == -1 ? 0 : target,
+					     .is_malloc = which >= CALL_MALLOC });
 	int fd;
 
-	if (!a)
+	if (!attachment)
 		return -ENOMEM;
-	fd = p->old && !is_return(which)
-		     ? site_program__attach(&kernel(p)->sites, which, target, &at)
+	fd = probes->old && !is_return(which)
+		     ? site_program__attach(&kernel_of(probes)->sites, which, target, &at)
 		     : site_program__probe(prog, target, &at);
 	if (fd >= 0)
-		fd = keep_link(p, a, fd);
+		fd = keep_link(probes, attachment, fd);
 	if (fd < 0)
-		kernel(p)->n_listed--;
+		kernel_of(probes)->n_listed--;
 	return fd;
 }
 
 /* Attaches the program of a call to n sites of a file, to all or none: one link, or one perf event
  * for each site. */
-static int attach_calls(struct probes *p, pid_t pid, enum call_probe which,
+static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 			const struct call_file *file, const struct probe_site *sites, size_t n)
 {
-	size_t before = kernel(p)->n_listed, i;
+	size_t before = kernel_of(probes)->n_listed, i;
 	char name[ELF_NAME];
 	int err = 0, prog;
 
 	if (!elf__name(file->elf, name))
 		return -ESTALE;
-	if (misses_threads(p) && elf__is_memory(file->elf))
+	if (misses_threads(probes) && elf__is_memory(file->elf))
 		return -EXDEV;
 	if (n > CALL_SITES_MAX)
 		return -E2BIG;
-	prog = program_fd(p, call_name(which));
+	prog = program_fd(probes, call_name(which));
 	if (prog < 0)
 		return prog;
-	if (p->multi)
-		return attach_calls_multi(p, pid, which, prog, file, sites, n);
+	if (probes->multi)
+		return attach_calls_multi(probes, pid, which, prog, file, sites, n);
 	for (i = 0; i < n && !err; i++)
-		err = attach_call_perf(p, pid, which, prog, file, &sites[i]);
-	while (err && kernel(p)->n_listed > before)
-		detach_one(&kernel(p)->listed[--kernel(p)->n_listed]);
+		err = attach_call_perf(probes, pid, which, prog, file, &sites[i]);
+	while (err && kernel_of(probes)->n_listed > before)
+		detach_one(&kernel_of(probes)->listed[--kernel_of(probes)->n_listed]);
 	return err;
 }
 
 /* Loads the sleepable twins in a thread, since the ring must be drained meanwhile. 0 when they are
  * loaded, -EINPROGRESS, or -errno. */
-static int load_twins(struct kernel_probes *k)
+static int load_twins(struct kernel_probes *kernel)
 {
 	const char *names[HOOK_NR];
 	int err;
 
-	if (k->twins)
-		return programs__poll(k->twins);
-	k->twins = new_programs(k);
-	if (!k->twins)
+	if (kernel->twins)
+		return programs__poll(kernel->twins);
+	kernel->twins = new_programs(kernel);
+	if (!kernel->twins)
 		return -ENOMEM;
-	err = programs__begin(k->twins, names, twin_names(names));
+	err = programs__begin(kernel->twins, names, twin_names(names));
 	return err ?: -EINPROGRESS;
 }
 
-static void prepare_sleepable(struct probes *p)
+static void prepare_sleepable(struct probes *probes)
 {
-	if (!kernel(p)->atomic && !kernel(p)->twins)
-		load_twins(kernel(p));
+	if (!kernel_of(probes)->atomic && !kernel_of(probes)->twins)
+		load_twins(kernel_of(probes));
 }
 
 /* True if any process has the allocator's hooks for itself: those links cannot change to the
  * twins. */
-static bool is_attached_singly(const struct probes *p)
+static bool is_attached_singly(const struct probes *probes)
 {
-	return attached(p, PROBES_ONE, HOOK_REPORT) || attached(p, PROBES_ONE, HOOK_CPU_NEW);
+	return attached(probes, PROBES_ONE, HOOK_REPORT) ||
+	       attached(probes, PROBES_ONE, HOOK_CPU_NEW);
 }
 
 /* Attaches the twins of all attached programs, then removes these: hits in between run both. After
  * an error only the old programs are attached. */
-static int go_sleepable(struct probes *p, pid_t pid, const struct hook *hooks)
+static int go_sleepable(struct probes *probes, pid_t pid, const struct hook *hooks)
 {
-	struct kernel_probes *k = kernel(p);
-	int i, err = k->atomic || is_attached_singly(p) ? -EOPNOTSUPP : load_twins(k);
+	struct kernel_probes *kernel = kernel_of(probes);
+	int i, err = kernel->atomic || is_attached_singly(probes) ? -EOPNOTSUPP
+								  : load_twins(kernel);
 
 	if (err)
 		return err;
 	for (i = 0; i < HOOK_NR; i++) {
-		if (!program_name(i, true) || !attached(p, 0, i))
+		if (!program_name(i, true) || !attached(probes, 0, i))
 			continue;
-		err = attach_one(p, pid, &hooks[i], true);
+		err = attach_one(probes, pid, &hooks[i], true);
 		if (err)
 			goto undo;
 	}
 	/* All twins run. Remove the other programs, all at the same time. */
 	for (i = 0; i < HOOK_NR; i++) {
-		if (k->at[i][1].link && k->at[i][0].link)
-			holder__begin_close(k->at[i][0].link);
+		if (kernel->at[i][1].link && kernel->at[i][0].link)
+			holder__begin_close(kernel->at[i][0].link);
 	}
 	for (i = 0; i < HOOK_NR; i++) {
-		if (k->at[i][1].link)
-			detach_one(&k->at[i][0]);
+		if (kernel->at[i][1].link)
+			detach_one(&kernel->at[i][0]);
 	}
-	p->sleepable = true;
-	p->both_until = clock__kernel();
+	probes->sleepable = true;
+	probes->both_until = clock__kernel();
 	return 0;
 undo:
 	for (i = 0; i < HOOK_NR; i++)
-		detach_one(&k->at[i][1]);
+		detach_one(&kernel->at[i][1]);
 	return err;
 }
 
 /* Detaches a hook for all processes. Does not wait for that. */
-static void detach_hook(struct probes *p, enum hook_id id)
+static void detach_hook(struct probes *probes, enum hook_id id)
 {
-	struct kernel_probes *k = kernel(p);
+	struct kernel_probes *kernel = kernel_of(probes);
 
 	for (int i = 0; i < 2; i++) {
-		holder__drop(k->at[id][i].link);
-		k->at[id][i].link = NULL;
+		holder__drop(kernel->at[id][i].link);
+		kernel->at[id][i].link = NULL;
 	}
-	for (size_t i = k->n_listed; i-- > 0;) {
-		if (!k->listed[i].is_hook || k->listed[i].id != id)
+	for (size_t i = kernel->n_listed; i-- > 0;) {
+		if (!kernel->listed[i].is_hook || kernel->listed[i].id != id)
 			continue;
-		holder__drop(k->listed[i].link);
-		k->listed[i] = k->listed[--k->n_listed];
+		holder__drop(kernel->listed[i].link);
+		kernel->listed[i] = kernel->listed[--kernel->n_listed];
 	}
 }
 
 /* Detaches the probes of malloc. Does not wait for that. */
-static void detach_malloc(struct probes *p)
+static void detach_malloc(struct probes *probes)
 {
-	struct kernel_probes *k = kernel(p);
+	struct kernel_probes *kernel = kernel_of(probes);
 
-	for (size_t i = k->n_listed; i-- > 0;) {
-		if (!k->listed[i].is_malloc)
+	for (size_t i = kernel->n_listed; i-- > 0;) {
+		if (!kernel->listed[i].is_malloc)
 			continue;
-		holder__drop(k->listed[i].link);
-		k->listed[i] = k->listed[--k->n_listed];
+		holder__drop(kernel->listed[i].link);
+		kernel->listed[i] = kernel->listed[--kernel->n_listed];
 	}
 }
 
-/* Takes the event from p->wake, so that it is not readable until the next one. */
-static void forget_wake(struct probes *p)
+/* Takes the event from probes->wake, so that it is not readable until the next one. */
+static void forget_wake(struct probes *probes)
 {
 	struct epoll_event ev;
 
-	epoll_wait(p->wake, &ev, 1, 0);
+	epoll_wait(probes->wake, &ev, 1, 0);
 }
 
-/* Returns the counters of a process: its number in the group, and which of k->stripes copies. */
-static uint64_t *counter_copy(const struct kernel_probes *k, uint32_t number, uint32_t copy)
+/* Returns the counters of a process: its number in the group, and which of kernel->stripes
+ * copies. */
+static uint64_t *counter_copy(const struct kernel_probes *kernel, uint32_t number, uint32_t copy)
 {
-	return k->counters[(number & (MT_MEMBERS - 1)) * k->stripes + copy];
+	return kernel->counters[(number & (MT_MEMBERS - 1)) * kernel->stripes + copy];
 }
 
-/* Sets c to the sums over a number's copies of its counters. */
-static void read_group_counters(const struct kernel_probes *k, uint32_t number,
-				uint64_t c[MT_CNT_NR])
+/* Sets counters to the sums over a number's copies of its counters. */
+static void read_group_counters(const struct kernel_probes *kernel, uint32_t number,
+				uint64_t counters[MT_CNT_NR])
 {
 	uint32_t i, j;
 
-	memset(c, 0, MT_CNT_NR * sizeof(*c));
-	for (i = 0; i < k->stripes; i++) {
+	memset(counters, 0, MT_CNT_NR * sizeof(*counters));
+	for (i = 0; i < kernel->stripes; i++) {
 		for (j = 0; j < MT_CNT_NR; j++)
-			c[j] += __atomic_load_n(&counter_copy(k, number, i)[j], __ATOMIC_RELAXED);
+			counters[j] += __atomic_load_n(&counter_copy(kernel, number, i)[j],
+						       __ATOMIC_RELAXED);
 	}
 }
 
-/* Sets c to the sums over all CPUs. 0 or -errno. */
-static int read_counters(const struct probes *p, uint32_t number, uint64_t c[MT_CNT_NR])
+/* Sets counters to the sums over all CPUs. 0 or -errno. */
+static int read_counters(const struct probes *probes, uint32_t number, uint64_t counters[MT_CNT_NR])
 {
 	int cpus, err, i, j;
-	uint64_t *v;
+	uint64_t *all;
 
-	if (p->group) {
-		read_group_counters(kernel(p), number, c);
+	if (probes->group) {
+		read_group_counters(kernel_of(probes), number, counters);
 		return 0;
 	}
 	cpus = libbpf_num_possible_cpus();
 	if (cpus < 0)
 		return cpus;
-	v = calloc(cpus, MT_CNT_NR * sizeof(*v));
-	if (!v)
+	all = calloc(cpus, MT_CNT_NR * sizeof(*all));
+	if (!all)
 		return -ENOMEM;
-	err = bpf_map_lookup_elem(bpf_map__fd(kernel(p)->skel->maps.counters), &number, v);
+	err = bpf_map_lookup_elem(bpf_map__fd(kernel_of(probes)->skel->maps.counters), &number,
+				  all);
 	if (err) {
 		err = -errno;
 		goto out;
 	}
-	memset(c, 0, MT_CNT_NR * sizeof(*c));
+	memset(counters, 0, MT_CNT_NR * sizeof(*counters));
 	for (i = 0; i < cpus; i++) {
 		for (j = 0; j < MT_CNT_NR; j++)
-			c[j] += v[i * MT_CNT_NR + j];
+			counters[j] += all[i * MT_CNT_NR + j];
 	}
 out:
-	free(v);
+	free(all);
 	return err;
 }
 
-static void zero_counters(struct probes *p, uint32_t number)
+static void zero_counters(struct probes *probes, uint32_t number)
 {
 	uint32_t i, j;
 
-	for (i = 0; i < kernel(p)->stripes; i++) {
+	for (i = 0; i < kernel_of(probes)->stripes; i++) {
 		for (j = 0; j < MT_CNT_NR; j++)
-			__atomic_store_n(&counter_copy(kernel(p), number, i)[j], 0,
+			__atomic_store_n(&counter_copy(kernel_of(probes), number, i)[j], 0,
 					 __ATOMIC_RELAXED);
 	}
 }
 
-static int add_root(struct probes *p, uint64_t key)
+static int add_root(struct probes *probes, uint64_t key)
 {
 	uint8_t one = 1;
 
-	return bpf_map_update_elem(bpf_map__fd(kernel(p)->skel->maps.root_modules), &key, &one,
-				   BPF_ANY)
+	return bpf_map_update_elem(bpf_map__fd(kernel_of(probes)->skel->maps.root_modules), &key,
+				   &one, BPF_ANY)
 		       ? -errno
 		       : 0;
 }
 
 /* Removes a number's roots. */
-static void clear_roots(struct probes *p, uint32_t number)
+static void clear_roots(struct probes *probes, uint32_t number)
 {
-	int fd = bpf_map__fd(kernel(p)->skel->maps.root_modules);
+	int fd = bpf_map__fd(kernel_of(probes)->skel->maps.root_modules);
 	uint64_t key, next;
 	bool more = bpf_map_get_next_key(fd, NULL, &next) == 0;
 
@@ -1387,29 +1405,29 @@ static void clear_roots(struct probes *p, uint32_t number)
 	}
 }
 
-static int attach_host(struct probes *p, const char **way)
+static int attach_host(struct probes *probes, const char **way)
 {
-	struct host_programs *h = &kernel(p)->host;
-	int err = h->link[0] ? 0 : host_programs__attach(h, kernel(p)->skel);
+	struct host_programs *programs = &kernel_of(probes)->host;
+	int err = programs->link[0] ? 0 : host_programs__attach(programs, kernel_of(probes)->skel);
 
-	*way = h->raw ? "sys_exit" : "fexit";
+	*way = programs->raw ? "sys_exit" : "fexit";
 	return err;
 }
 
-static void skipped(const struct probes *p, struct probes_skipped *ret)
+static void skipped(const struct probes *probes, struct probes_skipped *ret)
 {
-	const struct kernel_probes *k = kernel(p);
+	const struct kernel_probes *kernel = kernel_of(probes);
 	int fds[HOST_CALLS + 1];
 
-	ret->events = programs__skipped(k->programs) + programs__skipped(k->twins);
-	ret->host = programs__skipped_of(fds, host_programs__fds(k->skel, fds),
+	ret->events = programs__skipped(kernel->programs) + programs__skipped(kernel->twins);
+	ret->host = programs__skipped_of(fds, host_programs__fds(kernel->skel, fds),
 					 bpf_obj_get_info_by_fd);
 }
 
 /* key: own_key() of the class. is: 0 removes the class. 0 or -errno. */
-static int set_module_type(struct probes *p, uint64_t key, enum mt_module_type is)
+static int set_module_type(struct probes *probes, uint64_t key, enum mt_module_type is)
 {
-	int fd = bpf_map__fd(kernel(p)->skel->maps.module_types);
+	int fd = bpf_map__fd(kernel_of(probes)->skel->maps.module_types);
 	uint8_t v = is;
 
 	if (!is)
@@ -1443,22 +1461,22 @@ static const struct probes_place in_kernel = {
 
 struct probes *probes__load(const struct probes_opts *opts, const char **why)
 {
-	struct probes *p = opts->capture.inside ? probes_inside__load(opts, why)
-						: load_in_kernel(opts, why);
+	struct probes *probes = opts->capture.inside ? probes_inside__load(opts, why)
+						     : load_in_kernel(opts, why);
 	struct probes_opts without_host = *opts;
 
-	if (!p && opts->capture.host) {
+	if (!probes && opts->capture.host) {
 		without_host.capture.host = false;
-		p = probes__load(&without_host, why);
-		if (p)
+		probes = probes__load(&without_host, why);
+		if (probes)
 			log_debug("the kernel refused the programs for host memory");
-		return p;
+		return probes;
 	}
-	if (!p)
+	if (!probes)
 		return NULL;
 	if (opts->seen)
-		memset(p->vars.seen_code, 1, MT_SEEN_SLOTS);
-	p->empty = opts->empty;
-	p->calls_each = probes__everywhere(p) && seccomp__filters_returns();
-	return p;
+		memset(probes->vars.seen_code, 1, MT_SEEN_SLOTS);
+	probes->empty = opts->empty;
+	probes->calls_each = probes__everywhere(probes) && seccomp__filters_returns();
+	return probes;
 }

@@ -48,7 +48,8 @@ const char *output__main_path(struct recording *recording)
 
 char *output__path(const struct output *output)
 {
-	bool has_default_path = !output->r->args.output && !output->r->loop.args.pid;
+	bool has_default_path = !output->recording->args.output &&
+				!output->recording->loop.args.pid;
 	char suffix[32] = "", default_name[64];
 	size_t len = 0;
 
@@ -58,8 +59,8 @@ char *output__path(const struct output *output)
 		len = (size_t)snprintf(suffix, sizeof(suffix), ".%d", (int)output->pid);
 	if (output->times > 1)
 		snprintf(suffix + len, sizeof(suffix) - len, "-%u", output->times);
-	return output__path_with(has_default_path ? default_name : output__main_path(output->r),
-				 suffix);
+	return output__path_with(
+		has_default_path ? default_name : output__main_path(output->recording), suffix);
 }
 
 const char *output__fact(const struct output *output, const char *key)

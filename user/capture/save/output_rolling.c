@@ -57,10 +57,10 @@ static uint64_t round_up(uint64_t bytes)
 	return (bytes + MTR_RING_ROUND - 1) / MTR_RING_ROUND * MTR_RING_ROUND;
 }
 
-const char *rolling_store__why(const struct rolling_store *s, int err)
+const char *rolling_store__why(const struct rolling_store *store, int err)
 {
-	if (s && *s->why)
-		return s->why;
+	if (store && *store->why)
+		return store->why;
 	switch (-err) {
 	case EEXIST:
 		return "it has recordings in it; name a folder that has none";
@@ -76,19 +76,19 @@ const char *rolling_store__why(const struct rolling_store *s, int err)
 	}
 }
 
-const struct totals *rolling_store__totals(const struct rolling_store *s)
+const struct totals *rolling_store__totals(const struct rolling_store *store)
 {
-	return s->totals;
+	return store->totals;
 }
 
 /* ---- index ---- */
 
 /* The PID of the recorded process; -1: not known. */
-static int64_t get_pid(const struct rolling_store *s)
+static int64_t get_pid(const struct rolling_store *store)
 {
 	uint64_t pid;
 
-	return facts__number(s->facts, "pid", &pid) ? (int64_t)pid : -1;
+	return facts__number(store->facts, "pid", &pid) ? (int64_t)pid : -1;
 }
 
 static void part_name(char buf[32], unsigned int number)
@@ -97,55 +97,57 @@ static void part_name(char buf[32], unsigned int number)
 }
 
 /* Makes the part's entry in the index. */
-static struct folder_entry make_entry(const struct rolling_store *s, const struct mtr_ring_part *g)
+static struct folder_entry make_entry(const struct rolling_store *store,
+				      const struct mtr_ring_part *part)
 {
-	struct folder_entry e = {
-		.kind = "segment",
-		.pid = get_pid(s),
-		.from = g->span.from,
-		.to = g->span.to,
-		.first_step = (int64_t)g->span.first_step,
-		.last_step = g->span.steps ? (int64_t)(g->span.first_step + g->span.steps - 1) : -1,
-		.events = g->span.events,
-		.lost = g->span.lost,
-		.bytes = g->bytes
-	};
+	struct folder_entry entry = { .kind = "segment",
+				      .pid = get_pid(store),
+				      .from = part->span.from,
+				      .to = part->span.to,
+				      .first_step = (int64_t)part->span.first_step,
+				      .last_step = part->span.steps
+							   ? (int64_t)(part->span.first_step +
+								       part->span.steps - 1)
+							   : -1,
+				      .events = part->span.events,
+				      .lost = part->span.lost,
+				      .bytes = part->bytes };
 	char file[32];
 	size_t len;
 
-	part_name(file, g->number);
-	snprintf(e.file, sizeof(e.file), "%s", file);
-	len = text__utf8(e.name, 100, s->name, strlen(s->name));
-	snprintf(e.name + len, sizeof(e.name) - len, "#%u", g->number);
-	folder_entry__describe(&e, s->facts);
-	if (s->start) {
-		text__date(e.begin, sizeof(e.begin), s->start + g->span.from);
-		text__date(e.end, sizeof(e.end), s->start + g->span.to);
+	part_name(file, part->number);
+	snprintf(entry.file, sizeof(entry.file), "%s", file);
+	len = text__utf8(entry.name, 100, store->name, strlen(store->name));
+	snprintf(entry.name + len, sizeof(entry.name) - len, "#%u", part->number);
+	folder_entry__describe(&entry, store->facts);
+	if (store->start) {
+		text__date(entry.begin, sizeof(entry.begin), store->start + part->span.from);
+		text__date(entry.end, sizeof(entry.end), store->start + part->span.to);
 	}
-	snprintf(e.began, sizeof(e.began), "%s", g->number == 1 ? "start" : "segment");
-	if (g->closed)
-		snprintf(e.ended, sizeof(e.ended), "segment");
-	for (uint32_t i = 0; i < g->span.n_devices && i < FOLDER_DEVICES; i++) {
-		const struct mtr_ring_device *d = &g->span.devices[i];
-		struct folder_device *to = &e.devices[e.n_devices++];
+	snprintf(entry.began, sizeof(entry.began), "%s", part->number == 1 ? "start" : "segment");
+	if (part->closed)
+		snprintf(entry.ended, sizeof(entry.ended), "segment");
+	for (uint32_t i = 0; i < part->span.n_devices && i < FOLDER_DEVICES; i++) {
+		const struct mtr_ring_device *device = &part->span.devices[i];
+		struct folder_device *to = &entry.devices[entry.n_devices++];
 
-		device__name(d->device, to->name, sizeof(to->name));
-		to->peak_allocated = d->peak_allocated;
-		to->peak_reserved = d->peak_reserved;
-		to->allocated = d->allocated;
-		to->reserved = d->reserved;
+		device__name(device->device, to->name, sizeof(to->name));
+		to->peak_allocated = device->peak_allocated;
+		to->peak_reserved = device->peak_reserved;
+		to->allocated = device->allocated;
+		to->reserved = device->reserved;
 	}
-	return e;
+	return entry;
 }
 
 /* Returns the bytes that a file of the folder takes; 0: no such file. */
-static uint64_t file_bytes(const struct rolling_store *s, const char *name)
+static uint64_t file_bytes(const struct rolling_store *store, const char *name)
 {
 	struct stat st;
 	uint64_t bytes = 0;
 	char *path;
 
-	if (asprintf(&path, "%s/%s", folder__path(s->folder), name) < 0)
+	if (asprintf(&path, "%s/%s", folder__path(store->folder), name) < 0)
 		return 0;
 	if (!stat(path, &st))
 		bytes = round_up((uint64_t)st.st_size);
@@ -155,128 +157,131 @@ static uint64_t file_bytes(const struct rolling_store *s, const char *name)
 
 /* Notes the new size of the index or the totals in *bytes, and the bytes that the folder took: both
  * the old and the new file existed until the new one took the name. */
-static void note_rewritten(struct rolling_store *s, const char *name, uint64_t *bytes)
+static void note_rewritten(struct rolling_store *store, const char *name, uint64_t *bytes)
 {
-	uint64_t now = file_bytes(s, name);
-	uint64_t all = mtr_rolling__used(s->ring) + s->totals_bytes + s->index_bytes + now;
+	uint64_t now = file_bytes(store, name);
+	uint64_t all = mtr_rolling__used(store->ring) + store->totals_bytes + store->index_bytes +
+		       now;
 
 	*bytes = now;
-	if (all > s->most)
-		s->most = all;
+	if (all > store->most)
+		store->most = all;
 }
 
-/* Adds or replaces the part's entry in the index. ended: why it ended; NULL: as in g. 0 or
+/* Adds or replaces the part's entry in the index. ended: why it ended; NULL: as in part. 0 or
  * -errno. */
-static int index_part(struct rolling_store *s, const struct mtr_ring_part *g, const char *ended)
+static int index_part(struct rolling_store *store, const struct mtr_ring_part *part,
+		      const char *ended)
 {
-	struct folder_entry e = make_entry(s, g);
+	struct folder_entry entry = make_entry(store, part);
 	int err;
 
 	if (ended)
-		snprintf(e.ended, sizeof(e.ended), "%s", ended);
-	err = folder__add(s->folder, &e);
-	note_rewritten(s, FOLDER_INDEX, &s->index_bytes);
+		snprintf(entry.ended, sizeof(entry.ended), "%s", ended);
+	err = folder__add(store->folder, &entry);
+	note_rewritten(store, FOLDER_INDEX, &store->index_bytes);
 	return err;
 }
 
 /* ---- callbacks of mtr_rolling.h ---- */
 
 /* Creates the file of a part. Returns its descriptor or -errno. */
-static int open_part(void *ctx, const struct mtr_ring_part *g)
+static int open_part(void *ctx, const struct mtr_ring_part *part)
 {
-	struct rolling_store *s = ctx;
-	const char *start = facts__get(s->facts, "start");
+	struct rolling_store *store = ctx;
+	const char *start = facts__get(store->facts, "start");
 	char *path;
 	int err;
 
-	if (!start || text__parse_date(start, &s->start))
-		s->start = 0;
-	part_name(s->file_name, g->number);
-	if (asprintf(&path, "%s/%s", folder__path(s->folder), s->file_name) < 0)
+	if (!start || text__parse_date(start, &store->start))
+		store->start = 0;
+	part_name(store->file_name, part->number);
+	if (asprintf(&path, "%s/%s", folder__path(store->folder), store->file_name) < 0)
 		return -ENOMEM;
-	err = outfile__create(path, OUTFILE_DIRECT, false, &s->file);
+	err = outfile__create(path, OUTFILE_DIRECT, false, &store->file);
 	free(path);
-	return err ? err : outfile__fd(s->file);
+	return err ? err : outfile__fd(store->file);
 }
 
 /* The part has all blocks that were live at its begin: lists it from now on, so that it is found
  * if we are killed. Until then, the part before it is the newest that can be read. */
-static int part_ready(void *ctx, const struct mtr_ring_part *g)
+static int part_ready(void *ctx, const struct mtr_ring_part *part)
 {
-	return index_part(ctx, g, NULL);
+	return index_part(ctx, part, NULL);
 }
 
 /* The part is complete, or failed with err. */
-static int part_done(void *ctx, const struct mtr_ring_part *g, int err)
+static int part_done(void *ctx, const struct mtr_ring_part *part, int err)
 {
-	struct rolling_store *s = ctx;
-	const char *ended = facts__get(s->facts, "stop_reason") ?: "segment";
-	int close_err = outfile__commit(s->file), index_err;
+	struct rolling_store *store = ctx;
+	const char *ended = facts__get(store->facts, "stop_reason") ?: "segment";
+	int close_err = outfile__commit(store->file), index_err;
 
-	s->file = NULL;
+	store->file = NULL;
 	err = err ?: close_err;
-	index_err = index_part(s, g, err ? strerror(-err) : ended);
+	index_err = index_part(store, part, err ? strerror(-err) : ended);
 	return err ?: index_err;
 }
 
 /* Removes the oldest part. gap: the time that all removed parts covered. 0 or -errno. */
-static int drop_part(void *ctx, const struct mtr_ring_part *g, const struct mtr_ring_span *gap)
+static int drop_part(void *ctx, const struct mtr_ring_part *part, const struct mtr_ring_span *gap)
 {
-	struct rolling_store *s = ctx;
+	struct rolling_store *store = ctx;
 	/* The gap ends where the next part begins, whatever the index rounds. */
-	struct folder_gap note = {
-		.from = gap->from, .to = g->span.to, .events = g->span.events, .bytes = g->bytes
-	};
+	struct folder_gap note = { .from = gap->from,
+				   .to = part->span.to,
+				   .events = part->span.events,
+				   .bytes = part->bytes };
 	char name[32];
 	int err;
 
 	snprintf(note.why, sizeof(note.why), "the ring was full");
-	part_name(name, g->number);
-	err = folder__drop(s->folder, name, &note);
-	note_rewritten(s, FOLDER_INDEX, &s->index_bytes);
-	s->dropped++;
+	part_name(name, part->number);
+	err = folder__drop(store->folder, name, &note);
+	note_rewritten(store, FOLDER_INDEX, &store->index_bytes);
+	store->dropped++;
 	return err;
 }
 
 /* ---- totals ---- */
 
 /* Writes what is known of the dropped time: sums over the dropped parts. */
-static void put_gap(struct json *j, const struct mtr_ring_span *g, uint64_t parts)
+static void put_gap(struct json *json, const struct mtr_ring_span *gap, uint64_t parts)
 {
 	char name[DEVICE_NAME];
 
-	json__open_object(j, "gap");
-	json__uint(j, "from_ns", g->from);
-	json__uint(j, "to_ns", g->to);
-	json__uint(j, "segments", parts);
-	json__uint(j, "events", g->events);
-	json__uint(j, "lost", g->lost);
-	json__uint(j, "steps", g->steps);
-	json__uint(j, "ooms", g->ooms);
-	json__open_array(j, "devices");
-	for (uint32_t i = 0; i < g->n_devices; i++) {
-		const struct mtr_ring_device *d = &g->devices[i];
+	json__open_object(json, "gap");
+	json__uint(json, "from_ns", gap->from);
+	json__uint(json, "to_ns", gap->to);
+	json__uint(json, "segments", parts);
+	json__uint(json, "events", gap->events);
+	json__uint(json, "lost", gap->lost);
+	json__uint(json, "steps", gap->steps);
+	json__uint(json, "ooms", gap->ooms);
+	json__open_array(json, "devices");
+	for (uint32_t i = 0; i < gap->n_devices; i++) {
+		const struct mtr_ring_device *device = &gap->devices[i];
 
-		json__open_object(j, NULL);
-		json__string(j, "device", device__name(d->device, name, sizeof(name)));
-		json__uint(j, "peak_allocated", d->peak_allocated);
-		json__uint(j, "peak_time_ns", d->peak_time);
-		json__uint(j, "peak_reserved", d->peak_reserved);
-		json__uint(j, "allocs", d->allocs);
-		json__uint(j, "frees", d->frees);
-		json__uint(j, "total_allocated", d->total_allocated);
-		json__close_object(j);
+		json__open_object(json, NULL);
+		json__string(json, "device", device__name(device->device, name, sizeof(name)));
+		json__uint(json, "peak_allocated", device->peak_allocated);
+		json__uint(json, "peak_time_ns", device->peak_time);
+		json__uint(json, "peak_reserved", device->peak_reserved);
+		json__uint(json, "allocs", device->allocs);
+		json__uint(json, "frees", device->frees);
+		json__uint(json, "total_allocated", device->total_allocated);
+		json__close_object(json);
 	}
-	json__close_array(j);
-	json__close_object(j);
+	json__close_array(json);
+	json__close_object(json);
 }
 
 /* Writes the file with the totals of the whole capture. */
 static int put_totals(FILE *out, const void *ctx)
 {
-	const struct rolling_store *s = ctx;
-	const char *start = facts__get(s->facts, "start");
-	const struct mtr_ring_span *gap = mtr_rolling__gap(s->ring);
+	const struct rolling_store *store = ctx;
+	const char *start = facts__get(store->facts, "start");
+	const struct mtr_ring_span *gap = mtr_rolling__gap(store->ring);
 	struct json *j = json__new(out, false);
 
 	if (!j)
@@ -285,21 +290,21 @@ static int put_totals(FILE *out, const void *ctx)
 	json__int(j, "memtrace_totals", TOTALS_VERSION);
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__string(j, "start", start);
-	json__int(j, "pid", get_pid(s));
-	json__uint(j, "ring_bytes", s->opts.size);
+	json__int(j, "pid", get_pid(store));
+	json__uint(j, "ring_bytes", store->opts.size);
 	if (gap)
-		put_gap(j, gap, s->dropped);
-	totals__json(s->totals, j);
+		put_gap(j, gap, store->dropped);
+	totals__json(store->totals, j);
 	json__close_object(j);
 	json__free(j);
 	return 0;
 }
 
-static int write_totals(struct rolling_store *s)
+static int write_totals(struct rolling_store *store)
 {
-	int err = outfile__rewrite(folder__path(s->folder), TOTALS_FILE, put_totals, s);
+	int err = outfile__rewrite(folder__path(store->folder), TOTALS_FILE, put_totals, store);
 
-	note_rewritten(s, TOTALS_FILE, &s->totals_bytes);
+	note_rewritten(store, TOTALS_FILE, &store->totals_bytes);
 	return err;
 }
 
@@ -307,159 +312,162 @@ static int write_totals(struct rolling_store *s)
 
 /* Reserves room for the totals. Returns the bytes for parts: the size without twice the index
  * and twice the totals, which exist twice while they are replaced. */
-static uint64_t compute_space(struct rolling_store *s)
+static uint64_t compute_space(struct rolling_store *store)
 {
-	uint64_t index = round_up((s->opts.size / s->opts.part_bytes + 4) * ENTRY_BYTES);
+	uint64_t index = round_up((store->opts.size / store->opts.part_bytes + 4) * ENTRY_BYTES);
 
-	s->totals_room = s->opts.size / 32 < TOTALS_MAX ? s->opts.size / 32 : TOTALS_MAX;
-	s->totals_room = s->totals_room / MTR_RING_ROUND * MTR_RING_ROUND;
-	return s->opts.size - 2 * index - 2 * s->totals_room;
+	store->totals_room = store->opts.size / 32 < TOTALS_MAX ? store->opts.size / 32
+								: TOTALS_MAX;
+	store->totals_room = store->totals_room / MTR_RING_ROUND * MTR_RING_ROUND;
+	return store->opts.size - 2 * index - 2 * store->totals_room;
 }
 
 /* Makes the folder. -EEXIST: it has recordings already. */
-static int open_folder(struct rolling_store *s, const char *path)
+static int open_folder(struct rolling_store *store, const char *path)
 {
 	size_t n = 0;
-	int err = folder__create(path, false, &s->folder);
+	int err = folder__create(path, false, &store->folder);
 
 	if (err)
 		return err;
-	folder__entries(s->folder, &n);
+	folder__entries(store->folder, &n);
 	return n ? -EEXIST : 0;
 }
 
-int rolling_store__open(const char *path, const struct dict *d, const struct facts *f,
+int rolling_store__open(const char *path, const struct dict *dict, const struct facts *facts,
 			const struct ring_store_opts *opts, struct rolling_store **ret)
 {
-	struct rolling_store *s = calloc(1, sizeof(*s));
+	struct rolling_store *store = calloc(1, sizeof(*store));
 	struct mtr_ring_opts ro = { .open = open_part,
 				    .ready = part_ready,
 				    .done = part_done,
 				    .drop = drop_part,
-				    .ctx = s };
+				    .ctx = store };
 	const char *slash;
 	uint64_t min, max;
 	int err;
 
-	if (!s)
+	if (!store)
 		return -ENOMEM;
-	s->opts = *opts;
-	s->facts = f;
+	store->opts = *opts;
+	store->facts = facts;
 	part_bounds(opts->size, &min, &max);
-	if (!s->opts.part_bytes)
-		s->opts.part_bytes = opts->size / 16 < (256u << 20) ? opts->size / 16 : 256u << 20;
-	if (s->opts.part_bytes < min)
-		s->opts.part_bytes = min;
-	if (s->opts.part_bytes > max)
-		s->opts.part_bytes = max;
-	err = open_folder(s, path);
+	if (!store->opts.part_bytes)
+		store->opts.part_bytes = opts->size / 16 < (256u << 20) ? opts->size / 16
+									: 256u << 20;
+	if (store->opts.part_bytes < min)
+		store->opts.part_bytes = min;
+	if (store->opts.part_bytes > max)
+		store->opts.part_bytes = max;
+	err = open_folder(store, path);
 	if (err)
 		goto fail;
-	slash = strrchr(folder__path(s->folder), '/');
-	s->name = strdup(slash ? slash + 1 : folder__path(s->folder));
-	ro.space = compute_space(s);
-	ro.part_bytes = s->opts.part_bytes;
-	s->ring = mtr_rolling__new(d, f, &ro);
-	if (!s->ring) {
+	slash = strrchr(folder__path(store->folder), '/');
+	store->name = strdup(slash ? slash + 1 : folder__path(store->folder));
+	ro.space = compute_space(store);
+	ro.part_bytes = store->opts.part_bytes;
+	store->ring = mtr_rolling__new(dict, facts, &ro);
+	if (!store->ring) {
 		err = -errno;
 		goto fail;
 	}
-	s->totals = totals__new(s->totals_room - MTR_RING_ROUND);
-	if (s->name && s->totals) {
-		*ret = s;
+	store->totals = totals__new(store->totals_room - MTR_RING_ROUND);
+	if (store->name && store->totals) {
+		*ret = store;
 		return 0;
 	}
 	err = -ENOMEM;
 fail:
-	rolling_store__free(s, err != -EEXIST);
+	rolling_store__free(store, err != -EEXIST);
 	return err;
 }
 
-void rolling_store__free(struct rolling_store *s, bool empty)
+void rolling_store__free(struct rolling_store *store, bool empty)
 {
 	char *index;
 
-	if (!s)
+	if (!store)
 		return;
-	mtr_rolling__free(s->ring);
-	totals__free(s->totals);
-	if (s->file)
-		(void)outfile__commit(s->file);
-	if (empty && s->folder &&
-	    asprintf(&index, "%s/%s", folder__path(s->folder), FOLDER_INDEX) >= 0) {
+	mtr_rolling__free(store->ring);
+	totals__free(store->totals);
+	if (store->file)
+		(void)outfile__commit(store->file);
+	if (empty && store->folder &&
+	    asprintf(&index, "%s/%s", folder__path(store->folder), FOLDER_INDEX) >= 0) {
 		/* rmdir() removes the folder only if nothing else is in it. */
 		(void)unlink(index);
-		(void)rmdir(folder__path(s->folder));
+		(void)rmdir(folder__path(store->folder));
 		free(index);
 	}
-	folder__free(s->folder);
-	free(s->name);
-	free(s);
+	folder__free(store->folder);
+	free(store->name);
+	free(store);
 }
 
-int rolling_store__event(struct rolling_store *s, const struct event *e)
+int rolling_store__event(struct rolling_store *store, const struct event *event)
 {
 	uint64_t allocated, reserved;
-	int err = mtr_rolling__event(s->ring, e);
+	int err = mtr_rolling__event(store->ring, event);
 
 	if (err)
 		return err;
-	mtr_rolling__level(s->ring, e->device, &allocated, &reserved);
-	return totals__event(s->totals, e, allocated, reserved);
+	mtr_rolling__level(store->ring, event->device, &allocated, &reserved);
+	return totals__event(store->totals, event, allocated, reserved);
 }
 
 /* The newest part; NULL: there is none. */
-static const struct mtr_ring_part *last_part(const struct rolling_store *s)
+static const struct mtr_ring_part *last_part(const struct rolling_store *store)
 {
-	const struct mtr_ring_part *g, *last = NULL;
+	const struct mtr_ring_part *part, *last = NULL;
 
-	for (uint32_t i = 0; (g = mtr_rolling__part(s->ring, i)); i++)
-		last = g;
+	for (uint32_t i = 0; (part = mtr_rolling__part(store->ring, i)); i++)
+		last = part;
 	return last;
 }
 
-int rolling_store__tick(struct rolling_store *s, uint64_t now)
+int rolling_store__tick(struct rolling_store *store, uint64_t now)
 {
 	const struct mtr_ring_part *last;
 	uint64_t pause;
-	int err = mtr_rolling__flush(s->ring);
+	int err = mtr_rolling__flush(store->ring);
 
-	if (err || now < s->next_totals)
+	if (err || now < store->next_totals)
 		return err;
-	last = last_part(s);
+	last = last_part(store);
 	if (!last)
 		return 0;
-	err = write_totals(s);
+	err = write_totals(store);
 	if (!err && !last->closed)
-		err = index_part(s, last, NULL);
-	pause = (s->totals_bytes + s->index_bytes) * UINT64_C(1000000000) / TOTALS_RATE;
-	s->next_totals = now + (pause > TOTALS_EVERY ? pause : TOTALS_EVERY);
+		err = index_part(store, last, NULL);
+	pause = (store->totals_bytes + store->index_bytes) * UINT64_C(1000000000) / TOTALS_RATE;
+	store->next_totals = now + (pause > TOTALS_EVERY ? pause : TOTALS_EVERY);
 	return err;
 }
 
-int rolling_store__finish(struct rolling_store *s)
+int rolling_store__finish(struct rolling_store *store)
 {
-	int err = mtr_rolling__finish(s->ring), totals_err = 0;
+	int err = mtr_rolling__finish(store->ring), totals_err = 0;
 
-	if (last_part(s))
-		totals_err = write_totals(s);
+	if (last_part(store))
+		totals_err = write_totals(store);
 	return err ?: totals_err;
 }
 
-struct ring_store_sum rolling_store__sum(const struct rolling_store *s)
+struct ring_store_sum rolling_store__sum(const struct rolling_store *store)
 {
-	const struct mtr_ring_span *gap = mtr_rolling__gap(s->ring);
-	struct ring_store_sum sum = { .dropped = s->dropped,
-				      .bytes = mtr_rolling__used(s->ring) + s->totals_bytes +
-					       s->index_bytes };
-	uint64_t most = mtr_rolling__most_used(s->ring) + s->totals_bytes + s->index_bytes;
+	const struct mtr_ring_span *gap = mtr_rolling__gap(store->ring);
+	struct ring_store_sum sum = { .dropped = store->dropped,
+				      .bytes = mtr_rolling__used(store->ring) +
+					       store->totals_bytes + store->index_bytes };
+	uint64_t most = mtr_rolling__most_used(store->ring) + store->totals_bytes +
+			store->index_bytes;
 	struct totals_whole whole;
 
-	totals__whole(s->totals, &whole);
+	totals__whole(store->totals, &whole);
 	sum.events = whole.events;
 	sum.lost = whole.lost;
-	sum.most_bytes = s->most > most ? s->most : most;
-	while (mtr_rolling__part(s->ring, (uint32_t)sum.parts))
+	sum.most_bytes = store->most > most ? store->most : most;
+	while (mtr_rolling__part(store->ring, (uint32_t)sum.parts))
 		sum.parts++;
 	if (gap) {
 		sum.gap_events = gap->events;
@@ -481,39 +489,40 @@ static const struct argp_option options[] = {
 };
 
 /* Refuses a size of parts that does not go with the size of the ring. */
-static void check_segment(const struct rolling_args *a, struct argp_state *state)
+static void check_segment(const struct rolling_args *args, struct argp_state *state)
 {
 	char low[24], high[24];
 	uint64_t min, max;
 
-	if (a->part_bytes && !a->size)
+	if (args->part_bytes && !args->size)
 		argp_error(state, "--segment needs --rolling");
-	if (!a->part_bytes)
+	if (!args->part_bytes)
 		return;
-	part_bounds(a->size, &min, &max);
-	if (a->part_bytes < min || a->part_bytes > max)
+	part_bounds(args->size, &min, &max);
+	if (args->part_bytes < min || args->part_bytes > max)
 		argp_error(state, "--segment: with this --rolling, use a size from %s to %s",
 			   text__bytes(low, sizeof(low), min),
 			   text__bytes(high, sizeof(high), max));
 }
 
+/* Parses one option. A refused value ends the program with a message. */
 static error_t parse_option(int key, char *arg, struct argp_state *state)
 {
-	struct rolling_args *a = state->input;
+	struct rolling_args *args = state->input;
 
 	switch (key) {
 	case OPT_ROLLING:
-		if (text__parse_size(arg, &a->size) || a->size < RING_SIZE_MIN ||
-		    a->size > RING_SIZE_MAX)
+		if (text__parse_size(arg, &args->size) || args->size < RING_SIZE_MIN ||
+		    args->size > RING_SIZE_MAX)
 			argp_error(state, "--rolling: '%s' is not a size of at least 1M; try 10G",
 				   arg);
 		break;
 	case OPT_SEGMENT:
-		if (text__parse_size(arg, &a->part_bytes) || !a->part_bytes)
+		if (text__parse_size(arg, &args->part_bytes) || !args->part_bytes)
 			argp_error(state, "--segment: '%s' is not a size; try 64M", arg);
 		break;
 	case ARGP_KEY_END:
-		check_segment(a, state);
+		check_segment(args, state);
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -528,7 +537,7 @@ const struct argp rolling_argp = { .options = options, .parser = parse_option };
 #define TICK UINT64_C(1000000000) /* ns between two calls of rolling_store__tick() */
 
 struct output_rolling {
-	struct output o; /* first: the output is cast to this struct */
+	struct output output; /* first: the output is cast to this struct */
 	struct rolling_store *store;
 	uint64_t last_tick;	   /* time of the last flush, ns since the start */
 	int err;		   /* negative error of the store */
@@ -536,19 +545,19 @@ struct output_rolling {
 	struct folder_entry entry; /* entry in the index of o.r->folder, if there is one */
 };
 
-/* Returns the folder's path: a name within o.r->folder if there is one, otherwise -o, otherwise the
- * default name without ".mtr". The caller frees it. */
-static char *folder_path(struct output_rolling *g)
+/* Returns the folder's path: a name within output.r->folder if there is one, otherwise -o,
+ * otherwise the default name without ".mtr". The caller frees it. */
+static char *folder_path(struct output_rolling *rolling)
 {
-	const struct output *o = &g->o;
+	const struct output *output = &rolling->output;
 	char *path;
 	size_t len;
 
-	if (o->r->folder)
-		return output_file__begin_entry(o, "rolling", "", &g->entry);
-	if (o->r->args.output)
-		return strdup(o->r->args.output);
-	path = output__path(o);
+	if (output->recording->folder)
+		return output_file__begin_entry(output, "rolling", "", &rolling->entry);
+	if (output->recording->args.output)
+		return strdup(output->recording->args.output);
+	path = output__path(output);
 	len = path ? strlen(path) : 0;
 	if (len > 4) /* the path ends in ".mtr" */
 		path[len - 4] = '\0';
@@ -557,154 +566,159 @@ static char *folder_path(struct output_rolling *g)
 
 /* Opens the folder, and its entry in the folder of all outputs, if there is one. 0 or a negative
  * error, logged. */
-static int open_store(struct output_rolling *g)
+static int open_store(struct output_rolling *rolling)
 {
-	const struct rolling_args *a = &g->o.r->args.rolling;
-	const struct ring_store_opts opts = { .size = a->size, .part_bytes = a->part_bytes };
-	char *path = folder_path(g);
-	int err = path ? rolling_store__open(path, session__dict(g->o.session),
-					     session__facts(g->o.session), &opts, &g->store)
+	const struct rolling_args *args = &rolling->output.recording->args.rolling;
+	const struct ring_store_opts opts = { .size = args->size, .part_bytes = args->part_bytes };
+	char *path = folder_path(rolling);
+	int err = path ? rolling_store__open(path, session__dict(rolling->output.session),
+					     session__facts(rolling->output.session), &opts,
+					     &rolling->store)
 		       : -ENOMEM;
 
 	if (err)
 		log_err("%s: %s", path ? path : "a recording", rolling_store__why(NULL, err));
-	else if (g->o.r->folder)
-		err = output_file__add_entry(&g->o, &g->entry);
-	g->failed = err;
+	else if (rolling->output.recording->folder)
+		err = output_file__add_entry(&rolling->output, &rolling->entry);
+	rolling->failed = err;
 	free(path);
 	return err;
 }
 
-static void say_into(const struct output_rolling *g)
+static void say_into(const struct output_rolling *rolling)
 {
 	char size[24];
 
 	log_info("recording PID %d into %s (at most %s; removes the oldest part when full)",
-		 (int)g->o.pid, folder__path(g->store->folder),
-		 text__bytes(size, sizeof(size), g->o.r->args.rolling.size));
+		 (int)rolling->output.pid, folder__path(rolling->store->folder),
+		 text__bytes(size, sizeof(size), rolling->output.recording->args.rolling.size));
 }
 
-static int on_event(struct output *o, const struct event *e)
+/* struct output.event: the first event opens the folder. 0 or -errno. */
+static int on_event(struct output *output, const struct event *event)
 {
-	struct output_rolling *g = (struct output_rolling *)o;
+	struct output_rolling *rolling = (struct output_rolling *)output;
 
-	if (!g->store) {
-		g->err = open_store(g);
-		if (g->err)
-			return g->err;
-		say_into(g);
+	if (!rolling->store) {
+		rolling->err = open_store(rolling);
+		if (rolling->err)
+			return rolling->err;
+		say_into(rolling);
 	}
-	if (g->o.r->folder)
-		folder_entry__event(&g->entry, e);
-	g->err = rolling_store__event(g->store, e);
-	return g->err;
+	if (rolling->output.recording->folder)
+		folder_entry__event(&rolling->entry, event);
+	rolling->err = rolling_store__event(rolling->store, event);
+	return rolling->err;
 }
 
-static int on_tick(struct output *o, uint64_t now)
+static int on_tick(struct output *output, uint64_t now)
 {
-	struct output_rolling *g = (struct output_rolling *)o;
+	struct output_rolling *rolling = (struct output_rolling *)output;
 
-	if (!g->store || now - g->last_tick < TICK)
+	if (!rolling->store || now - rolling->last_tick < TICK)
 		return 0;
-	g->last_tick = now;
-	g->err = rolling_store__tick(g->store, now);
-	return g->err;
+	rolling->last_tick = now;
+	rolling->err = rolling_store__tick(rolling->store, now);
+	return rolling->err;
 }
 
-static int on_attached(struct output *o)
+static int on_attached(struct output *output)
 {
-	const struct output_rolling *g = (struct output_rolling *)o;
+	const struct output_rolling *rolling = (struct output_rolling *)output;
 
-	if (g->store)
-		say_into(g);
+	if (rolling->store)
+		say_into(rolling);
 	return EXIT_OK;
 }
 
 /* Logs a summary of the folder. */
-static void say_written(const struct output_rolling *g)
+static void say_written(const struct output_rolling *rolling)
 {
-	struct ring_store_sum s = rolling_store__sum(g->store);
-	char n[32], l[32], size[24], parts[32], gap[32], to[24];
+	struct ring_store_sum sum = rolling_store__sum(rolling->store);
+	char counted[32], lost_text[32], size[24], parts[32], gap[32], to[24];
 
 	log_event(LOG_INFO, "recorded",
-		  LOG_FIELDS(LOG_STRING("path", folder__path(g->store->folder)),
-			     LOG_UINT("events", s.events), LOG_UINT("lost", s.lost),
-			     LOG_UINT("bytes", s.bytes), LOG_UINT("segments", s.parts),
-			     LOG_UINT("dropped", s.gap_events)),
-		  "%s: %s, %s lost, %s in %s", folder__path(g->store->folder),
-		  text__counted(n, sizeof(n), s.events, "event"), text__count(l, sizeof(l), s.lost),
-		  text__bytes(size, sizeof(size), s.bytes),
-		  text__counted(parts, sizeof(parts), s.parts, "part"));
-	if (s.gap_to)
+		  LOG_FIELDS(LOG_STRING("path", folder__path(rolling->store->folder)),
+			     LOG_UINT("events", sum.events), LOG_UINT("lost", sum.lost),
+			     LOG_UINT("bytes", sum.bytes), LOG_UINT("segments", sum.parts),
+			     LOG_UINT("dropped", sum.gap_events)),
+		  "%s: %s, %s lost, %s in %s", folder__path(rolling->store->folder),
+		  text__counted(counted, sizeof(counted), sum.events, "event"),
+		  text__count(lost_text, sizeof(lost_text), sum.lost),
+		  text__bytes(size, sizeof(size), sum.bytes),
+		  text__counted(parts, sizeof(parts), sum.parts, "part"));
+	if (sum.gap_to)
 		log_info("removed the first %s (%s); their totals are in " TOTALS_FILE,
-			 text__time(to, sizeof(to), s.gap_to),
-			 text__counted(gap, sizeof(gap), s.gap_events, "event"));
-	if (s.lost)
+			 text__time(to, sizeof(to), sum.gap_to),
+			 text__counted(gap, sizeof(gap), sum.gap_events, "event"));
+	if (sum.lost)
 		log_warn("%s lost. If the buffer to the kernel was full, --ring-size 64M helps",
-			 text__counted(l, sizeof(l), s.lost, "event"));
-	output__say_next("report", folder__path(g->store->folder));
+			 text__counted(lost_text, sizeof(lost_text), sum.lost, "event"));
+	output__say_next("report", folder__path(rolling->store->folder));
 }
 
 /* Completes the folder. Returns an exit code, logged. */
-static int finish_folder(struct output_rolling *g, int err)
+static int finish_folder(struct output_rolling *rolling, int err)
 {
-	int closed = session__now(g->o.session) ? rolling_store__finish(g->store) : 0;
+	int closed = session__now(rolling->output.session) ? rolling_store__finish(rolling->store)
+							   : 0;
 
-	if (!g->err)
-		g->err = closed;
-	if (g->err) {
-		log_err("%s: cannot write: %s", folder__path(g->store->folder),
-			rolling_store__why(g->store, g->err));
+	if (!rolling->err)
+		rolling->err = closed;
+	if (rolling->err) {
+		log_err("%s: cannot write: %s", folder__path(rolling->store->folder),
+			rolling_store__why(rolling->store, rolling->err));
 		return EXIT_FAILED;
 	}
 	if (err) {
 		log_err("the capture broke off: %s", strerror(-err));
 		return EXIT_FAILED;
 	}
-	if (rolling_store__sum(g->store).events) {
-		g->o.r->written++;
-		say_written(g);
-	} else if (session__now(g->o.session)) {
+	if (rolling_store__sum(rolling->store).events) {
+		rolling->output.recording->written++;
+		say_written(rolling);
+	} else if (session__now(rolling->output.session)) {
 		log_warn("PyTorch allocated nothing while attached: nothing was written");
 	}
 	return EXIT_OK;
 }
 
 /* Completes the folder, or removes it if it has no event. Returns an exit code, logged. */
-static int on_end(struct output *o, const char *reason, int err)
+static int on_end(struct output *output, const char *reason, int err)
 {
-	struct output_rolling *g = (struct output_rolling *)o;
-	int status = g->failed || err ? EXIT_FAILED : EXIT_OK;
+	struct output_rolling *rolling = (struct output_rolling *)output;
+	int status = rolling->failed || err ? EXIT_FAILED : EXIT_OK;
 
-	if (g->store) {
-		status = g->failed ? EXIT_FAILED : finish_folder(g, err);
-		g->entry.bytes = rolling_store__sum(g->store).bytes;
-		if (o->r->folder && output_file__finish_entry(o, &g->entry, reason))
+	if (rolling->store) {
+		status = rolling->failed ? EXIT_FAILED : finish_folder(rolling, err);
+		rolling->entry.bytes = rolling_store__sum(rolling->store).bytes;
+		if (output->recording->folder &&
+		    output_file__finish_entry(output, &rolling->entry, reason))
 			status = EXIT_FAILED;
-		rolling_store__free(g->store, !rolling_store__sum(g->store).events);
-	} else if (err && !g->failed) {
+		rolling_store__free(rolling->store, !rolling_store__sum(rolling->store).events);
+	} else if (err && !rolling->failed) {
 		log_err("the capture broke off: %s", strerror(-err));
 	}
-	free(g);
+	free(rolling);
 	return status;
 }
 
 struct output *output_rolling__new(const struct output *process)
 {
-	struct output_rolling *g = calloc(1, sizeof(*g));
+	struct output_rolling *rolling = calloc(1, sizeof(*rolling));
 
-	if (!g) {
+	if (!rolling) {
 		log_err("out of memory");
 		return NULL;
 	}
-	g->o = *process;
-	g->o.event = on_event;
-	g->o.tick = on_tick;
-	g->o.attached = on_attached;
-	g->o.end = on_end;
-	if (!g->o.times && !g->o.r->folder && open_store(g)) {
-		on_end(&g->o, NULL, 0);
+	rolling->output = *process;
+	rolling->output.event = on_event;
+	rolling->output.tick = on_tick;
+	rolling->output.attached = on_attached;
+	rolling->output.end = on_end;
+	if (!rolling->output.times && !rolling->output.recording->folder && open_store(rolling)) {
+		on_end(&rolling->output, NULL, 0);
 		return NULL;
 	}
-	return &g->o;
+	return &rolling->output;
 }

@@ -27,17 +27,18 @@
 #include "record/folder.h"
 #include "record/mtr.h"
 
-/* Returns the first attached process from o on; NULL: none. */
-static struct output *attached_from(struct output *o)
+/* Returns the first attached process from output on; NULL: none. */
+static struct output *attached_from(struct output *output)
 {
-	while (o && !session__attached(o->session))
-		o = o->next;
-	return o;
+	while (output && !session__attached(output->session))
+		output = output->next;
+	return output;
 }
 
 /* Iterates over the attached processes. */
-#define for_each(o, r)                                                                             \
-	for (struct output *o = attached_from((r)->outputs); o; o = attached_from(o->next))
+#define for_each(each, recording)                                                                  \
+	for (struct output *each = attached_from((recording)->outputs); each;                      \
+	     each = attached_from((each)->next))
 
 /* Text for the errors of windows__start() and others, for `ctl`. */
 static const char *describe_error(int err)
@@ -58,35 +59,37 @@ static const char *describe_error(int err)
 }
 
 /* True if ctl and signals can begin and end windows. Those of --on-oom and --on-kill they cannot. */
-static bool has_windows(const struct recording *r)
+static bool has_windows(const struct recording *recording)
 {
-	return r->kind == OUTPUT_WINDOWS && !r->args.oom.on && !r->args.oom.kill;
+	return recording->kind == OUTPUT_WINDOWS && !recording->args.oom.on &&
+	       !recording->args.oom.kill;
 }
 
 /* Begins, ends or saves a window of one process. Returns 0, -EPERM (no windows to control) or the
  * error of fn. */
-static int control_windows(const struct recording *r, struct output *o,
-			   int (*fn)(struct windows *w, const char *who), const char *who)
+static int control_windows(const struct recording *recording, struct output *output,
+			   int (*fn)(struct windows *windows, const char *who), const char *who)
 {
 	int err;
 
-	if (!has_windows(r))
+	if (!has_windows(recording))
 		return -EPERM;
-	err = session__drain(o->session); /* events up to now belong before the change */
-	return err ? err : fn(o->windows, who);
+	err = session__drain(output->session); /* events up to now belong before the change */
+	return err ? err : fn(output->windows, who);
 }
 
 /* Calls fn for the windows of each process. Returns 0 if it worked for at least one process. who:
  * "ctl" or "signal". j: gets the results; NULL: none. */
-static int control_all(struct recording *r, int (*fn)(struct windows *w, const char *who),
-		       const char *who, struct json *j)
+static int control_all(struct recording *recording,
+		       int (*fn)(struct windows *windows, const char *who), const char *who,
+		       struct json *j)
 {
 	int err = -ENXIO, one_err;
 
 	if (j)
 		json__open_array(j, "processes");
-	for_each(at, r) {
-		one_err = control_windows(r, at, fn, who);
+	for_each(at, recording) {
+		one_err = control_windows(recording, at, fn, who);
 		if (j) {
 			json__open_object(j, NULL);
 			json__int(j, "pid", at->pid);
@@ -107,7 +110,7 @@ static int control_all(struct recording *r, int (*fn)(struct windows *w, const c
 }
 
 /* Adds a mark to all processes. Returns 0 or a negative error, which is in the answer. */
-static int mark(struct recording *r, const char *name, struct json *j)
+static int mark(struct recording *recording, const char *name, struct json *j)
 {
 	int err = -ENXIO;
 
@@ -115,7 +118,7 @@ static int mark(struct recording *r, const char *name, struct json *j)
 		json__string(j, "error", "a mark has a name of 1 to 127 bytes");
 		return -EINVAL;
 	}
-	for_each(at, r)
+	for_each(at, recording)
 		err = session__mark(at->session, name);
 	if (err)
 		json__string(j, "error", describe_error(err));
@@ -126,22 +129,22 @@ static int mark(struct recording *r, const char *name, struct json *j)
 
 /* When the recording is written, for `ctl status`: at the kill by the kernel, at an out-of-memory
  * error, in windows, or always. */
-static const char *what_is_written(const struct recording *r)
+static const char *what_is_written(const struct recording *recording)
 {
-	if (r->args.oom.kill)
+	if (recording->args.oom.kill)
 		return "kill";
-	if (r->args.oom.on)
+	if (recording->args.oom.on)
 		return "out of memory";
-	return r->kind == OUTPUT_WINDOWS ? "windows" : "all";
+	return recording->kind == OUTPUT_WINDOWS ? "windows" : "all";
 }
 
 /* Writes the answer to `ctl status`. */
-static int write_status(struct recording *r, struct json *j)
+static int write_status(struct recording *recording, struct json *j)
 {
-	json__string(j, "writes", what_is_written(r));
+	json__string(j, "writes", what_is_written(recording));
 	json__int(j, "capturer", getpid());
 	json__open_array(j, "processes");
-	for_each(at, r) {
+	for_each(at, recording) {
 		json__open_object(j, NULL);
 		if (at->windows) {
 			windows__tell(at->windows, j);
@@ -155,14 +158,14 @@ static int write_status(struct recording *r, struct json *j)
 		json__close_object(j);
 	}
 	json__close_array(j);
-	if (!attached_from(r->outputs)) {
+	if (!attached_from(recording->outputs)) {
 		char who[512], text[560];
 		const char *article;
 
-		pick__title(r->loop.pick, who, sizeof(who));
+		pick__title(recording->loop.pick, who, sizeof(who));
 		article = strncmp(who, "PID", 3) ? "a " : "";
 		snprintf(text, sizeof(text), "%s%s%s", article, who,
-			 r->loop.args.pid ? " to import torch" : "");
+			 recording->loop.args.pid ? " to import torch" : "");
 		json__string(j, "waiting_for", text);
 	}
 	return 0;
@@ -171,28 +174,29 @@ static int write_status(struct recording *r, struct json *j)
 /* Handles a request of `ctl`: see control_handler. */
 static int handle_request(void *ctx, const char *action, const char *argument, struct json *j)
 {
-	struct recording *r = ctx;
+	struct recording *recording = ctx;
 
 	if (!strcmp(action, "mark"))
-		return mark(r, argument, j);
+		return mark(recording, argument, j);
 	if (!strcmp(action, "start"))
-		return control_all(r, windows__start, "ctl", j);
+		return control_all(recording, windows__start, "ctl", j);
 	if (!strcmp(action, "stop"))
-		return control_all(r, windows__stop, "ctl", j);
+		return control_all(recording, windows__stop, "ctl", j);
 	if (!strcmp(action, "save"))
-		return control_all(r, windows__save, "ctl", j);
+		return control_all(recording, windows__save, "ctl", j);
 	if (!strcmp(action, "status"))
-		return write_status(r, j);
+		return write_status(recording, j);
 	return -ENOTSUP;
 }
 
-bool recording__signal(struct recording *r, int number)
+bool recording__signal(struct recording *recording, int number)
 {
 	int err;
 
-	if (!has_windows(r) || (number != SIGUSR1 && number != SIGUSR2))
+	if (!has_windows(recording) || (number != SIGUSR1 && number != SIGUSR2))
 		return false;
-	err = control_all(r, number == SIGUSR1 ? windows__start : windows__stop, "signal", NULL);
+	err = control_all(recording, number == SIGUSR1 ? windows__start : windows__stop, "signal",
+			  NULL);
 	if (err)
 		log_warn("%s: %s", number == SIGUSR1 ? "SIGUSR1" : "SIGUSR2", describe_error(err));
 	return true;
@@ -200,61 +204,61 @@ bool recording__signal(struct recording *r, int number)
 
 static void on_control(void *ctx)
 {
-	struct recording *r = ctx;
+	struct recording *recording = ctx;
 
-	control__pump(r->control);
+	control__pump(recording->control);
 }
 
 static void on_signal(void *ctx)
 {
-	struct recording *r = ctx;
+	struct recording *recording = ctx;
 	struct signalfd_siginfo si;
 
-	while (read(r->signals, &si, sizeof(si)) == sizeof(si))
-		recording__signal(r, (int)si.ssi_signo);
+	while (read(recording->signals, &si, sizeof(si)) == sizeof(si))
+		recording__signal(recording, (int)si.ssi_signo);
 }
 
 /* Has `ready` called when fd is readable. */
-static void add_source(struct recording *r, int fd, void (*ready)(void *ctx))
+static void add_source(struct recording *recording, int fd, void (*ready)(void *ctx))
 {
-	if (r->loop.n_sources < LOOP_SOURCES)
-		r->loop.sources[r->loop.n_sources++] = (struct loop_source){ .fd = fd,
-									     .ready = ready,
-									     .ctx = r };
+	if (recording->loop.n_sources < LOOP_SOURCES)
+		recording->loop.sources[recording->loop.n_sources++] = (struct loop_source){
+			.fd = fd, .ready = ready, .ctx = recording
+		};
 }
 
 /* Opens the socket and the signalfd, once the loop is open. Without them the capture goes on. */
-static void recording__open_control(struct recording *r)
+static void recording__open_control(struct recording *recording)
 {
-	pid_t target = r->loop.args.pid ? r->loop.args.pid : getpid();
-	int err = control__open(target, NULL, handle_request, r, &r->control);
+	pid_t target = recording->loop.args.pid ? recording->loop.args.pid : getpid();
+	int err = control__open(target, NULL, handle_request, recording, &recording->control);
 	sigset_t set;
 
 	if (err)
 		log_debug("memtrace-bpf ctl will not work: cannot make its socket: %s",
 			  strerror(-err));
 	else
-		add_source(r, control__fd(r->control), on_control);
-	r->signals = -1;
-	if (!has_windows(r) || r->loop.command) /* `run` has its own signalfd */
+		add_source(recording, control__fd(recording->control), on_control);
+	recording->signals = -1;
+	if (!has_windows(recording) || recording->loop.command) /* `run` has its own signalfd */
 		return;
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	sigaddset(&set, SIGUSR2);
 	sigprocmask(SIG_BLOCK, &set, NULL);
-	r->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (r->signals >= 0)
-		add_source(r, r->signals, on_signal);
+	recording->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (recording->signals >= 0)
+		add_source(recording, recording->signals, on_signal);
 }
 
-static void recording__close_control(struct recording *r)
+static void recording__close_control(struct recording *recording)
 {
-	control__close(r->control);
-	r->control = NULL;
-	if (r->signals >= 0)
-		close(r->signals);
-	r->signals = -1;
-	r->loop.n_sources = 0;
+	control__close(recording->control);
+	recording->control = NULL;
+	if (recording->signals >= 0)
+		close(recording->signals);
+	recording->signals = -1;
+	recording->loop.n_sources = 0;
 }
 
 enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_TELL };
@@ -271,53 +275,53 @@ static const struct argp_option options[] = {
 };
 
 /* The option that ends a recording, or chooses its end; NULL: none is given. */
-static const char *ending_option(const struct recording_args *a)
+static const char *ending_option(const struct recording_args *args)
 {
-	if (a->oom.on)
+	if (args->oom.on)
 		return "--on-oom";
-	if (a->oom.kill)
+	if (args->oom.kill)
 		return "--on-kill";
-	if (a->bounds.max_size)
+	if (args->bounds.max_size)
 		return "--max-size";
-	return a->bounds.max_events ? "--max-events" : NULL;
+	return args->bounds.max_events ? "--max-events" : NULL;
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	struct recording_args *a = state->input;
+	struct recording_args *args = state->input;
 
 	switch (key) {
 	case ARGP_KEY_INIT:
-		state->child_inputs[0] = &a->oom;
-		state->child_inputs[1] = &a->rolling;
-		state->child_inputs[2] = &a->windows;
+		state->child_inputs[0] = &args->oom;
+		state->child_inputs[1] = &args->rolling;
+		state->child_inputs[2] = &args->windows;
 		break;
 	case 'o':
-		a->output = arg;
+		args->output = arg;
 		break;
 	case 'f':
-		a->force = true;
+		args->force = true;
 		break;
 	case OPT_MAX_SIZE:
-		if (text__parse_size(arg, &a->bounds.max_size) || a->bounds.max_size < 65536)
+		if (text__parse_size(arg, &args->bounds.max_size) || args->bounds.max_size < 65536)
 			argp_error(state, "--max-size: '%s' is not a size of at least 64K; try 2G",
 				   arg);
 		break;
 	case OPT_MAX_EVENTS:
-		a->bounds.max_events = capture_args__parse_count(state, "--max-events", arg, 1);
+		args->bounds.max_events = capture_args__parse_count(state, "--max-events", arg, 1);
 		break;
 	case OPT_TELL:
-		a->tell = (int)capture_args__parse_count(state, "--tell", arg, 3);
+		args->tell = (int)capture_args__parse_count(state, "--tell", arg, 3);
 		/* The command of `run` must not inherit the pipe: serve believes what comes from
 		 * it. */
-		if (fcntl(a->tell, F_SETFD, FD_CLOEXEC))
+		if (fcntl(args->tell, F_SETFD, FD_CLOEXEC))
 			argp_error(state, "--tell: %s: %s", arg, strerror(errno));
 		break;
 	case ARGP_KEY_END:
-		if (a->rolling.size && ending_option(a))
+		if (args->rolling.size && ending_option(args))
 			argp_error(state,
 				   "--rolling records without end; it cannot be combined with %s",
-				   ending_option(a));
+				   ending_option(args));
 		break;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -332,20 +336,20 @@ static const struct argp_child children[] = { { &oom_argp, 0, NULL, 0 },
 const struct argp recording_argp = { .options = options, .parser = parse, .children = children };
 
 /* Refuses options that contradict each other. Returns 0 or an exit code, logged. */
-static int check(const struct recording *r)
+static int check(const struct recording *recording)
 {
-	bool to_stdout = r->args.output && !strcmp(r->args.output, "-");
+	bool to_stdout = recording->args.output && !strcmp(recording->args.output, "-");
 
-	if (capture_loop__of_several(&r->loop) && to_stdout)
+	if (capture_loop__of_several(&recording->loop) && to_stdout)
 		log_err("%s a file for each process; -o - is for one process",
-			r->loop.args.pid ? "--children writes" : "several processes write");
-	else if (r->args.rolling.size && to_stdout)
+			recording->loop.args.pid ? "--children writes" : "several processes write");
+	else if (recording->args.rolling.size && to_stdout)
 		log_err("--rolling writes a folder; it cannot be combined with -o -");
-	else if (r->args.rolling.size && r->args.windows.given)
+	else if (recording->args.rolling.size && recording->args.windows.given)
 		log_err("--rolling cannot be combined with windows (--on, --every, --wait, ...)");
-	else if (r->args.oom.on && r->args.windows.chosen)
+	else if (recording->args.oom.on && recording->args.windows.chosen)
 		log_err("--on-oom cannot be combined with windows; use --on 'ooms>0' --before 30s");
-	else if (r->args.oom.kill && r->args.windows.chosen)
+	else if (recording->args.oom.kill && recording->args.windows.chosen)
 		log_err("--on-kill cannot be combined with windows (--on, --every, --wait, ...)");
 	else
 		return EXIT_OK;
@@ -354,64 +358,64 @@ static int check(const struct recording *r)
 
 /* ---- the folder of all outputs ---- */
 
-static bool is_folder(const struct recording *r)
+static bool is_folder(const struct recording *recording)
 {
-	const char *output = r->args.output;
+	const char *output = recording->args.output;
 
 	return output && strcmp(output, "-") != 0 && folder__wanted(output);
 }
 
 /* True if the files have what led up to an error or an end. */
-static bool looks_back(const struct recording *r)
+static bool looks_back(const struct recording *recording)
 {
-	return r->args.oom.on || r->args.oom.kill;
+	return recording->args.oom.on || recording->args.oom.kill;
 }
 
 /* Chooses the kind of output. A single process with a folder is one window in it. */
-static enum output_kind choose_kind(const struct recording *r)
+static enum output_kind choose_kind(const struct recording *recording)
 {
-	if (r->args.rolling.size)
+	if (recording->args.rolling.size)
 		return OUTPUT_ROLLING;
-	if (r->args.windows.given || looks_back(r))
+	if (recording->args.windows.given || looks_back(recording))
 		return OUTPUT_WINDOWS;
-	if (!is_folder(r))
+	if (!is_folder(recording))
 		return OUTPUT_FILE;
-	return capture_loop__of_several(&r->loop) ? OUTPUT_FOLDER : OUTPUT_WINDOWS;
+	return capture_loop__of_several(&recording->loop) ? OUTPUT_FOLDER : OUTPUT_WINDOWS;
 }
 
 /* True if all outputs go into one folder. */
-static bool wants_folder(const struct recording *r)
+static bool wants_folder(const struct recording *recording)
 {
-	const struct window_args *a = &r->args.windows;
+	const struct window_args *args = &recording->args.windows;
 
-	if (r->kind == OUTPUT_ROLLING)
-		return capture_loop__of_several(&r->loop) && r->args.output;
-	if (r->kind == OUTPUT_WINDOWS && !looks_back(r) &&
-	    (window_args__repeat(a) || a->wait || capture_loop__of_several(&r->loop)))
+	if (recording->kind == OUTPUT_ROLLING)
+		return capture_loop__of_several(&recording->loop) && recording->args.output;
+	if (recording->kind == OUTPUT_WINDOWS && !looks_back(recording) &&
+	    (window_args__repeat(args) || args->wait || capture_loop__of_several(&recording->loop)))
 		return true;
-	return is_folder(r);
+	return is_folder(recording);
 }
 
 /* Opens or makes the folder of all outputs, if there is one. Returns 0 or an exit code, logged. */
-static int open_folder(struct recording *r)
+static int open_folder(struct recording *recording)
 {
-	const char *path = output__main_path(r);
+	const char *path = output__main_path(recording);
 	size_t len = strlen(path);
 	char name[64];
 	int err;
 
-	if (!wants_folder(r))
+	if (!wants_folder(recording))
 		return EXIT_OK;
-	if (!r->args.output) {
+	if (!recording->args.output) {
 		/* the default name without ".mtr" */
 		snprintf(name, sizeof(name), "%.*s", (int)len - 4, path);
 		path = name;
-	} else if (r->kind == OUTPUT_WINDOWS && !is_folder(r)) {
+	} else if (recording->kind == OUTPUT_WINDOWS && !is_folder(recording)) {
 		log_err("%s: several windows need a folder: -o NAME/", path);
 		return EXIT_USAGE;
 	}
-	r->made_folder = access(path, F_OK);
-	err = folder__create(path, r->args.force, &r->folder);
+	recording->made_folder = access(path, F_OK);
+	err = folder__create(path, recording->args.force, &recording->folder);
 	if (!err)
 		return EXIT_OK;
 	log_err("%s: %s", path, folder__why(err));
@@ -431,52 +435,53 @@ static void remove_folder(const char *path)
 }
 
 /* Says why no recording was written. */
-static void say_nothing(const struct recording *r)
+static void say_nothing(const struct recording *recording)
 {
-	if (r->args.oom.on && r->args.oom.kill)
+	if (recording->args.oom.on && recording->args.oom.kill)
 		log_info("nothing ran out of memory, was killed or failed: nothing was written");
-	else if (r->args.oom.on)
+	else if (recording->args.oom.on)
 		log_info("nothing ran out of memory: nothing was written");
-	else if (r->args.oom.kill)
+	else if (recording->args.oom.kill)
 		log_info("nothing was killed and nothing failed: nothing was written");
-	else if (r->kind == OUTPUT_WINDOWS)
+	else if (recording->kind == OUTPUT_WINDOWS)
 		log_info("no window began: nothing was written");
-	else if (r->folder)
+	else if (recording->folder)
 		log_warn("nothing was written: no recorded process allocated a tensor");
 }
 
-/* Prints a summary, closes the folder, and removes it if r made it and it has no recording. */
-static void close_folder(struct recording *r, int status)
+/* Prints a summary, closes the folder, and removes it if recording made it and it has no recording.
+ */
+static void close_folder(struct recording *recording, int status)
 {
-	bool of_windows = r->kind == OUTPUT_WINDOWS;
+	bool of_windows = recording->kind == OUTPUT_WINDOWS;
 	size_t n_entries = 0;
 
-	if (r->folder && !folder__read_again(r->folder))
-		folder__entries(r->folder, &n_entries);
+	if (recording->folder && !folder__read_again(recording->folder))
+		folder__entries(recording->folder, &n_entries);
 	if (n_entries)
 		output__say_next(of_windows && n_entries > 1 ? "compare" : "report",
-				 folder__path(r->folder));
-	else if (!n_entries && !status && !r->written)
-		say_nothing(r);
-	if (r->folder && !n_entries && r->made_folder)
-		remove_folder(folder__path(r->folder));
-	folder__free(r->folder);
-	r->folder = NULL;
+				 folder__path(recording->folder));
+	else if (!n_entries && !status && !recording->written)
+		say_nothing(recording);
+	if (recording->folder && !n_entries && recording->made_folder)
+		remove_folder(folder__path(recording->folder));
+	folder__free(recording->folder);
+	recording->folder = NULL;
 }
 
 /* ---- the status of the capture, for `serve` ---- */
 
 #define TELL_EVERY UINT64_C(500000000) /* ns between two lines */
 
-static json_t *host_parts(const struct host_sheet *s)
+static json_t *host_parts(const struct host_sheet *sheet)
 {
-	json_t *o = json_object();
+	json_t *parts = json_object();
 
 	for (unsigned i = 0; i < HOST_PARTS_END; i++)
-		if (host_part__adds_up(i) && s->part[i].known)
-			json_object_set_new(o, host_part__name(i),
-					    json_integer((json_int_t)s->part[i].bytes));
-	return o;
+		if (host_part__adds_up(i) && sheet->part[i].known)
+			json_object_set_new(parts, host_part__name(i),
+					    json_integer((json_int_t)sheet->part[i].bytes));
+	return parts;
 }
 
 /* Resident bytes in use, and free inside allocators. NULL: not known. */
@@ -498,17 +503,17 @@ static json_t *host_use(const struct host_sheet *s)
  * "reason" (ended alone)} output: of the process of loop.args.pid; NULL: there is none. After
  * "ended" nothing is written. Lines are shorter than PIPE_BUF: the pipe takes a whole line or none.
  */
-static void tell_status(struct recording *r, const struct output *output, const char *state,
+static void tell_status(struct recording *recording, const struct output *output, const char *state,
 			const char *reason)
 {
 	const struct session *session = output ? output->session : NULL;
 	bool attached = session && session__now(session); /* now or before */
-	const struct mtr_writer *writer = output && r->kind == OUTPUT_FILE
+	const struct mtr_writer *writer = output && recording->kind == OUTPUT_FILE
 						  ? ((const struct output_file *)output)->writer
 						  : NULL;
-	json_t *status = r->args.tell ? json_pack("{s:s,s:i}", "state", state, "pid",
-						  (int)r->loop.args.pid)
-				      : NULL;
+	json_t *status = recording->args.tell ? json_pack("{s:s,s:i}", "state", state, "pid",
+							  (int)recording->loop.args.pid)
+					      : NULL;
 	char *text;
 
 	if (status && attached) {
@@ -527,9 +532,9 @@ static void tell_status(struct recording *r, const struct output *output, const 
 		json_object_set_new(status, "dropped",
 				    json_integer((json_int_t)mtr_writer__dropped(writer)));
 	}
-	if (status && r->has_ledger) {
-		json_object_set_new(status, "host", host_parts(&r->ledger));
-		json_object_set_new(status, "host_use", host_use(&r->ledger));
+	if (status && recording->has_ledger) {
+		json_object_set_new(status, "host", host_parts(&recording->ledger));
+		json_object_set_new(status, "host_use", host_use(&recording->ledger));
 	}
 	if (status && reason)
 		json_object_set_new(status, "reason", json_string(reason));
@@ -538,30 +543,31 @@ static void tell_status(struct recording *r, const struct output *output, const 
 		size_t len = strlen(text);
 
 		text[len] = '\n'; /* replaces the NUL */
-		if (write(r->args.tell, text, len + 1) < 0 && errno != EAGAIN && errno != EINTR)
-			r->args.tell = 0; /* the reader is gone */
+		if (write(recording->args.tell, text, len + 1) < 0 && errno != EAGAIN &&
+		    errno != EINTR)
+			recording->args.tell = 0; /* the reader is gone */
 	}
 	free(text);
 	json_decref(status);
 }
 
 /* Tells the status "capturing", at most twice a second. */
-static void tell_drained(struct recording *r, const struct output *o)
+static void tell_drained(struct recording *recording, const struct output *output)
 {
-	uint64_t now = r->args.tell ? session__now(o->session) : 0;
+	uint64_t now = recording->args.tell ? session__now(output->session) : 0;
 
-	if (!r->args.tell || now - r->last_status < TELL_EVERY)
+	if (!recording->args.tell || now - recording->last_status < TELL_EVERY)
 		return;
-	r->last_status = now;
-	tell_status(r, o, "capturing", NULL);
+	recording->last_status = now;
+	tell_status(recording, output, "capturing", NULL);
 }
 
 /* ---- the outputs ---- */
 
-/* Makes the output of a process and adds it to r->outputs, at the end. With times 0 its file is
- * opened at once, so that a full disk is known before attaching. All other files are made with the
- * first event, because many processes end without one. NULL: failed, logged. */
-static struct output *new_output(struct recording *r, struct session *s, pid_t pid,
+/* Makes the output of a process and adds it to recording->outputs, at the end. With times 0 its
+ * file is opened at once, so that a full disk is known before attaching. All other files are made
+ * with the first event, because many processes end without one. NULL: failed, logged. */
+static struct output *new_output(struct recording *recording, struct session *session, pid_t pid,
 				 unsigned int times)
 {
 	static struct output *(*const constructors[])(const struct output *process) = {
@@ -570,105 +576,109 @@ static struct output *new_output(struct recording *r, struct session *s, pid_t p
 		[OUTPUT_WINDOWS] = output_windows__new,
 		[OUTPUT_ROLLING] = output_rolling__new,
 	};
-	struct output **at = &r->outputs;
-	const struct output process = { .r = r, .session = s, .pid = pid, .times = times };
+	struct output **at = &recording->outputs;
+	const struct output process = {
+		.recording = recording, .session = session, .pid = pid, .times = times
+	};
 
 	while (*at)
 		at = &(*at)->next;
-	*at = constructors[r->kind](&process);
+	*at = constructors[recording->kind](&process);
 	return *at;
 }
 
 /* Keeps the last complete reading of host memory for the status (--tell). */
-static void keep_reading(struct recording *r, const struct event *e)
+static void keep_reading(struct recording *recording, const struct event *event)
 {
-	if (!r->args.tell || e->kind != EVENT_HOST || !host_sheet__take(&r->reading, e))
+	if (!recording->args.tell || event->kind != EVENT_HOST ||
+	    !host_sheet__take(&recording->reading, event))
 		return;
-	r->ledger = r->reading;
-	r->has_ledger = true;
-	r->reading = (struct host_sheet){ 0 };
+	recording->ledger = recording->reading;
+	recording->has_ledger = true;
+	recording->reading = (struct host_sheet){ 0 };
 }
 
 /* True if an event does not go into the recording. The session's stages have seen it, and all
  * destinations get what is left. */
-static bool leaves_out(const struct output *o, const struct event *e)
+static bool leaves_out(const struct output *output, const struct event *event)
 {
-	const struct recording_calls *calls = &o->r->calls;
+	const struct recording_calls *calls = &output->recording->calls;
 
-	return !o->times && calls->keep && !calls->keep(calls->ctx, e);
+	return !output->times && calls->keep && !calls->keep(calls->ctx, event);
 }
 
-static int on_event(struct sink *s, const struct event *e)
+static int on_event(struct sink *s, const struct event *event)
 {
-	struct output *o = (struct output *)s;
+	struct output *output = (struct output *)s;
 
-	if (o->pid == o->r->loop.args.pid)
-		keep_reading(o->r, e);
-	return leaves_out(o, e) ? 0 : o->event(o, e);
+	if (output->pid == output->recording->loop.args.pid)
+		keep_reading(output->recording, event);
+	return leaves_out(output, event) ? 0 : output->event(output, event);
 }
 
 static int on_tick(struct sink *s, uint64_t now)
 {
-	struct output *o = (struct output *)s;
+	struct output *output = (struct output *)s;
 
-	return o->tick(o, now);
+	return output->tick(output, now);
 }
 
 /* tracees_output.begin(): makes the output of a process. */
-static void *begin(void *ctx, struct session *s, pid_t pid, unsigned int times, struct sink **sink)
+static void *begin(void *ctx, struct session *session, pid_t pid, unsigned int times,
+		   struct sink **sink)
 {
-	struct recording *r = ctx;
-	struct output *o = new_output(r, s, pid, times);
+	struct recording *recording = ctx;
+	struct output *output = new_output(recording, session, pid, times);
 
-	if (!o)
+	if (!output)
 		return NULL;
 	if (!times)
-		tell_status(r, o, "opened", NULL);
-	o->sink = (struct sink){ .event = on_event, .tick = on_tick };
-	*sink = &o->sink;
-	return o;
+		tell_status(recording, output, "opened", NULL);
+	output->sink = (struct sink){ .event = on_event, .tick = on_tick };
+	*sink = &output->sink;
+	return output;
 }
 
 /* Passes on that a process is attached. Returns EXIT_OK or an exit code, logged. */
-static int attached(void *output)
+static int attached(void *ctx)
 {
-	struct output *o = output;
-	struct recording *r = o->r;
+	struct output *output = ctx;
+	struct recording *recording = output->recording;
 
-	if (o->times)
+	if (output->times)
 		return EXIT_OK;
-	tell_status(r, o, "capturing", NULL);
-	if (r->calls.attached)
-		r->calls.attached(r->calls.ctx, o->session);
-	return o->attached ? o->attached(o) : EXIT_OK;
+	tell_status(recording, output, "capturing", NULL);
+	if (recording->calls.attached)
+		recording->calls.attached(recording->calls.ctx, output->session);
+	return output->attached ? output->attached(output) : EXIT_OK;
 }
 
 /* Returns why the output takes no more events; NULL: it does. */
-static const char *is_full(void *output)
+static const char *is_full(void *ctx)
 {
-	struct output *o = output;
-	struct recording *r = o->r;
+	struct output *output = ctx;
+	struct recording *recording = output->recording;
 	const char *reason;
 
-	if (!o->times)
-		tell_drained(r, o);
-	reason = o->full ? o->full(o) : NULL;
-	if (!reason && !o->times && r->calls.over)
-		reason = r->calls.over(r->calls.ctx);
+	if (!output->times)
+		tell_drained(recording, output);
+	reason = output->full ? output->full(output) : NULL;
+	if (!reason && !output->times && recording->calls.over)
+		reason = recording->calls.over(recording->calls.ctx);
 	return reason;
 }
 
 /* tracees_output.end(): removes the output from the list, and ends it. */
-static int end(void *output, const char *reason, int err)
+static int end(void *ctx, const char *reason, int err)
 {
-	struct output *o = output, **at = &o->r->outputs;
+	struct output *output = ctx, **at = &output->recording->outputs;
 
-	if (!o->times)
-		tell_status(o->r, o, "ended", reason);
-	while (*at != o)
+	if (!output->times)
+		tell_status(output->recording, output, "ended", reason);
+	while (*at != output)
 		at = &(*at)->next;
-	*at = o->next;
-	return o->end(o, reason, err);
+	*at = output->next;
+	return output->end(output, reason, err);
 }
 
 static const struct tracees_output outputs = { begin, attached, is_full, end };
@@ -677,18 +687,19 @@ static const struct tracees_output outputs = { begin, attached, is_full, end };
 
 /* With --on-kill, sets room for the last file aside, and protects this process. Returns 0 or an
  * exit code, logged. */
-static int prepare_for_the_worst(struct recording *r)
+static int prepare_for_the_worst(struct recording *recording)
 {
-	uint64_t file_bytes = r->args.bounds.max_size ? r->args.bounds.max_size : FLIGHT_BYTES;
-	const char *path = output__main_path(r);
+	uint64_t file_bytes = recording->args.bounds.max_size ? recording->args.bounds.max_size
+							      : FLIGHT_BYTES;
+	const char *path = output__main_path(recording);
 	char size[24];
 
-	reserve__protect(capture_loop__of_several(&r->loop) ? 0 : r->loop.args.pid);
+	reserve__protect(capture_loop__of_several(&recording->loop) ? 0 : recording->loop.args.pid);
 	if (!strcmp(path, "-"))
 		return EXIT_OK;
-	r->reserve = reserve__new(path, file_bytes);
-	r->window_opts.reserve = r->reserve;
-	if (r->reserve)
+	recording->reserve = reserve__new(path, file_bytes);
+	recording->window_opts.reserve = recording->reserve;
+	if (recording->reserve)
 		return EXIT_OK;
 	if (errno == ENOSPC || errno == EDQUOT) {
 		log_err("%s: the disk has no room for %s, which is set aside for the last file; "
@@ -701,43 +712,45 @@ static int prepare_for_the_worst(struct recording *r)
 }
 
 /* Prepares the output and records. Returns an exit code, logged. */
-static int capture(struct recording *r)
+static int capture(struct recording *recording)
 {
 	int status;
 
-	r->kind = choose_kind(r);
-	r->loop.writes_later = r->kind != OUTPUT_FILE;
-	r->loop.endings = r->args.oom.kill ? LOOP_ENDINGS_NEEDED : LOOP_ENDINGS_IF_POSSIBLE;
-	r->loop.output = &outputs;
-	r->loop.ctx = r;
-	status = r->kind == OUTPUT_WINDOWS
-			 ? output_windows__prepare(r, capture_loop__of_several(&r->loop))
+	recording->kind = choose_kind(recording);
+	recording->loop.writes_later = recording->kind != OUTPUT_FILE;
+	recording->loop.endings = recording->args.oom.kill ? LOOP_ENDINGS_NEEDED
+							   : LOOP_ENDINGS_IF_POSSIBLE;
+	recording->loop.output = &outputs;
+	recording->loop.ctx = recording;
+	status = recording->kind == OUTPUT_WINDOWS
+			 ? output_windows__prepare(recording,
+						   capture_loop__of_several(&recording->loop))
 			 : EXIT_OK;
 	if (status)
 		return status;
-	status = capture_loop__open(&r->loop);
+	status = capture_loop__open(&recording->loop);
 	if (status)
 		return status;
-	status = open_folder(r);
+	status = open_folder(recording);
 	if (status)
 		return status;
-	status = r->args.oom.kill ? prepare_for_the_worst(r) : EXIT_OK;
+	status = recording->args.oom.kill ? prepare_for_the_worst(recording) : EXIT_OK;
 	if (status)
 		return status;
-	recording__open_control(r);
-	status = capture_loop__run(&r->loop);
-	recording__close_control(r);
-	reserve__free(r->reserve);
+	recording__open_control(recording);
+	status = capture_loop__run(&recording->loop);
+	recording__close_control(recording);
+	reserve__free(recording->reserve);
 	return status;
 }
 
-int recording__run(struct recording *r)
+int recording__run(struct recording *recording)
 {
-	int status = check(r);
+	int status = check(recording);
 
 	if (!status)
-		status = capture(r);
-	tell_status(r, NULL, "ended", NULL);
-	close_folder(r, status);
+		status = capture(recording);
+	tell_status(recording, NULL, "ended", NULL);
+	close_folder(recording, status);
 	return status;
 }
