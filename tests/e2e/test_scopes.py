@@ -86,6 +86,24 @@ def test_at_scope():
     check(code == 64 and "must be a file" in err, "standard input: exit %d, %s", code, err)
 
 
+def test_filter():
+    """--filter scope:NAME keeps what was allocated in the function or below it; the rest is filtered out, and the sum stays."""
+    path, _ = recording()
+    at = ("--at", "scope:rollout#4")
+    everything = document(path, *at)["allocated"]
+    inside = document(path, *at, "--filter", "scope:rollout")
+    outside = document(path, *at, "--filter", "-scope:rollout")
+    bytes_in, bytes_out = (sum(r["bytes"] for r in d["rows"]) for d in (inside, outside))
+    equal({r["function"] for r in inside["rows"]}, {"Policy.rollout"}, "functions in rollout")
+    check("Policy.rollout" not in {r["function"] for r in outside["rows"]}, "rollout outside of rollout")
+    equal((bytes_in + bytes_out, inside["rows_filtered_out"]["bytes"]), (everything, bytes_out), "bytes in and outside")
+    # loss_of() and what it calls are below train(), whose own lines are the optimizer's.
+    nested = document(path, "--at", "scope:loss_of", "--filter", "scope:Policy.train scope:rl_loop.py:loss_of")
+    check(nested["rows"] and all(r["function"] == "Policy.loss_of" for r in nested["rows"]), "rows in loss_of: %s", nested["rows"])
+    code, _, err = tool("report", "--filter", "scope:train.py:", path)
+    check(code == 64 and "no function" in err, "a name that is none: exit %d, %s", code, err)
+
+
 def test_fail_if():
     """Conditions on a function: the limit is its highest peak, to the byte, and the lines to blame are those at that peak."""
     path, told = recording()

@@ -251,6 +251,9 @@ struct row {
 	bool history;  /* with before_attach: the recording is a snapshot, which calls that its
 			  history */
 	bool filtered; /* the caller's filter excludes the row */
+	/* Only for row_opts.keep, with model__stack_in_scope(): the row's model; NULL: the row has
+	 * no stack. */
+	const struct model *of;
 	/* Estimates of bytes, if only a sample of stacks was read, or of small objects on the host
 	 * (record/detail.h). All are equal to bytes where the row is exact. */
 	struct sampled sampled;
@@ -593,6 +596,9 @@ int model__add_scope(struct model *m, const char *function);
 /* The i-th scope's name as it was given; NULL: there are no more. Sets *found to whether the
  * function was on a stack. The model owns the name. */
 const char *model__scope_function(const struct model *m, size_t i, bool *found);
+
+/* True if a frame of this scope is on the stack. The name need not be one of the model's scopes. */
+bool model__stack_in_scope(const struct model *m, uint32_t stack, const char *name);
 
 struct model_scope {
 	const char *name; /* as model__scope_function() */

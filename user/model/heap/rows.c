@@ -430,6 +430,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 	if (site->walk == WALK_CENSUS) {
 		row__set_before_attach(t->m, &row);
 	} else {
+		row.of = t->m;
 		row.phase = site->phase;
 		row.source = source_of(site->walk, &origin);
 		row__set_node(t->m, site->stack, site->node, &row);

@@ -82,6 +82,20 @@ static bool has_name(const char *asked, const char *file, const char *function)
 	       (!colon || is_end(file, asked, (size_t)(colon - asked), '/'));
 }
 
+bool model__stack_in_scope(const struct model *m, uint32_t stack, const char *name)
+{
+	struct dict_stack s = dict__get_stack(m->dict, stack);
+
+	for (uint32_t i = 0; i < s.n; i++) {
+		struct dict_loc loc = dict__get_loc(m->dict, s.frames[i].loc);
+
+		if (!dict__is_native(m->dict, s.frames[i].loc) &&
+		    has_name(name, dict__str(m->dict, loc.file), dict__str(m->dict, loc.func)))
+			return true;
+	}
+	return false;
+}
+
 enum { LOC_NONE = 1, LOC_FUNCTION }; /* LOC_FUNCTION + i: the i-th function */
 
 static uint8_t examine_loc(struct model *m, uint32_t id)

@@ -29,6 +29,7 @@ enum key {
 	KEY_NAME,
 	KEY_SOURCE,
 	KEY_SIZE,
+	KEY_SCOPE,
 	KEY_NR,
 };
 
@@ -47,6 +48,7 @@ static const struct {
 	{ "name", KEY_NAME },
 	{ "source", KEY_SOURCE },
 	{ "size", KEY_SIZE },
+	{ "scope", KEY_SCOPE },
 	/* other words for them */
 	{ "role", KEY_CATEGORY },
 	{ "block", KEY_SIZE },
@@ -188,6 +190,8 @@ static int parse_value(struct filter *f, enum key key, char *text)
 		return parse_choice(f, v, "phase", phase_at, PHASE_NR, words__parse_phase);
 	case KEY_SOURCE:
 		return parse_choice(f, v, "source", source_at, SOURCES, NULL);
+	case KEY_SCOPE:
+		return facts__is_scope(text) ? 0 : complain(f, "scope:%s is no function", text);
 	case KEY_LINE:
 		parse_line(v);
 		break;
@@ -241,7 +245,7 @@ static int take_key(struct filter *f, char **p, enum key *ret)
 		}
 	return complain(f,
 			"unknown field '%.*s'; use line, func, module, class, role, phase, thread, "
-			"name, source, block, text",
+			"name, source, block, scope, text",
 			(int)len, *p);
 }
 
@@ -458,6 +462,8 @@ static bool holds(enum key key, const struct value *v, const struct row *r)
 		return text && !strcmp(text, v->text);
 	case KEY_SIZE:
 		return size_is(r, v);
+	case KEY_SCOPE:
+		return r->of && model__stack_in_scope(r->of, r->stack, v->text);
 	case KEY_ANY:
 		return any_has(r, v->text);
 	default:
