@@ -64,14 +64,14 @@ bool detail__from_mark(const char *name, uint64_t *below);
  * KiB". Writes "" if all is recorded. Returns buf. */
 char *detail__words(char *buf, size_t size, uint32_t off, uint64_t below);
 
-/* Estimates for recordings in which only a sample of small allocations has a stack. While the bound
+/* Estimates for recordings where only a sample of small allocations has a stack. While the bound
  * is T bytes (mt_detail.sample_below), an allocation of n < T bytes gets a stack with probability n
  * / T. So each small allocation with a stack stands for T bytes.
  */
 
 #define SAMPLING_BOUNDS 8 /* number of values that the bound can have: see sampling__bound() */
 
-/* The bounds of a recording, with the times from which they apply. */
+/* The bounds of a recording, and when they begin to apply. */
 struct sampling {
 	bool loaded; /* sampling__load() was called */
 	size_t n;

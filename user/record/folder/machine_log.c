@@ -287,7 +287,7 @@ static bool parse_row(const char *text, size_t len, struct machine_row *r)
 	return good;
 }
 
-/* Reads the rows of a file. 0 or -errno; -ENOENT: there is none. */
+/* Reads the rows of a file. 0 or -errno; -ENOENT: the file has no rows. */
 static int read_file(int folder, const char *name,
 		     void (*fn)(void *ctx, const struct machine_row *row), void *ctx,
 		     uint64_t *damaged)

@@ -315,8 +315,8 @@ static int update_facts(struct dump *d)
 	return err ?: facts__setf(d->facts, "window_first_step", "%" PRIu64, d->first_step);
 }
 
-/* Writes the facts and the live blocks, with which the file begins. time: start of the window, ns.
- * Returns 0 or -errno. */
+/* Writes the facts and the live blocks, at the beginning of the file. time: start of the window,
+ * ns. Returns 0 or -errno. */
 static int start_dump(struct dump *d, uint64_t time)
 {
 	int err;
