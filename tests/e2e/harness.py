@@ -100,14 +100,16 @@ def equal(got, expected, what):
 
 
 def until(condition, what, seconds=60):
-    """Waits until condition() is true; what: in words. Returns its value."""
-    limit = time.monotonic() + seconds
+    """Waits until condition() is true; what: in words. Returns its value. It looks less often the longer it waits, because many
+    conditions start a program."""
+    begin = time.monotonic()
     while True:
         got = condition()
         if got:
             return got
-        check(time.monotonic() < limit, "not within %d s: %s", seconds, what)
-        time.sleep(0.05)
+        waited = time.monotonic() - begin
+        check(waited < seconds, "not within %d s: %s", seconds, what)
+        time.sleep(min(0.05 + waited / 20, 0.25))
 
 
 # ---- files ------------------------------------------------------------------------------------------------
@@ -491,7 +493,7 @@ def training():
     """A training job past its first step, shared by the tests of a file, because `import torch` takes most of a job's time. A
     test that ends it or needs a fresh one starts its own. It pauses after each step and so leaves the cores to the test."""
     if not _training or not _training[-1].alive():
-        job = workload("train_gpt.py", "--seconds", "600", "--pause", "0.02", *TINY)
+        job = workload("train_gpt.py", "--seconds", "600", "--pause", "0.05", *TINY)
         job.kept = True
         job.wait_line("^step 20 ", 120)
         _training.append(job)
