@@ -129,7 +129,7 @@ def main():
     p.add_argument("--device", default="cuda")
     p.add_argument("--shape", help="4,16,64: where none comes from the environment")
     p.add_argument("--times", type=int, default=2)
-    p.add_argument("--pause", type=float, default=0.01, help="seconds between two steps of training")
+    p.add_argument("--pause", type=float, default=0.02, help="seconds between two steps of training")
     p.add_argument("--spread", type=int, default=0, help="more allocations in each step, of so many tensors that nobody keeps")
     p.add_argument("--told")
     p.add_argument("name", nargs="?", help="nothing but a word in the command line")
