@@ -238,7 +238,7 @@ void job_steps__read(struct job_steps *steps, const struct census_optimizer *v, 
 bool job_steps__is_due(const struct job_steps *steps, uint64_t now);
 /* True if job_steps__read_again() has a count to read, and there were few readings so far. */
 bool job_steps__has_few(const struct job_steps *steps);
-/* Reads the counts of the last job_steps__read() again, from the same addresses of p's memory. */
+/* Reads the counts of the last job_steps__read() again, from the same addresses of the process. */
 void job_steps__read_again(struct job_steps *steps, const struct proc *proc,
 			   uint64_t (*clock)(void *ctx), void *ctx);
 /* Says that the ends of all steps before the readings so far were reported, so that these count. */

@@ -157,8 +157,8 @@ static bool is_before_t0(const struct attach_state *state, size_t at, const stru
 
 /*
  * Compares an event's total with the total before it. T0 is the time since which no event is
- * missing: for some microseconds a new probe is in place on some CPUs only. If e's total does not
- * follow, T0 moves to event, and earlier readings and events are forgotten. 0 or -ENOMEM.
+ * missing: for some microseconds a new probe is in place on some CPUs only. If its total does not
+ * follow, T0 moves to the event, and earlier readings and events are forgotten. 0 or -ENOMEM.
  */
 static int check_total(struct attach_state *state, const struct event *event)
 {

@@ -535,7 +535,8 @@ static int add_paths(struct run *r)
 	return err;
 }
 
-/* Weights that were read and closed are in the page cache, too. */
+/* Adds the folders of weights of our home, and as root of each home: files that were read and
+ * closed are in the page cache, too. 0 or -errno. */
 static int add_folders(struct run *r)
 {
 	DIR *homes = geteuid() ? NULL : opendir("/home");

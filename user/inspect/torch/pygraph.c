@@ -342,7 +342,8 @@ static int find_pointers(struct batch *batch, uint32_t span)
 	return err;
 }
 
-/* Drops vectors whose buffer is not a chunk of exactly their size. */
+/* Drops vectors whose buffer is not a chunk of malloc that fits: their bytes and the header,
+ * rounded up to 16, or 16 more, where a rest was too small to split off. */
 static void check_vectors(struct batch *batch, size_t from)
 {
 	for (size_t i = from; i < batch->nspans; i++) {
