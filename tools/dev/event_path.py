@@ -94,7 +94,7 @@ def calls_in(body, record):
 def connect_stages(functions):
     """Unit -> the function that gets its events, from how open_..._stage() of session_attach.c connect the stages."""
     opens = [functions["session_attach.c", name] for name in ("open_attach_stage", "open_census_stage")]
-    last = re.search(r"send_to\(s->attach, (\w+)__sink\(", opens[0].body)[1]
+    last = re.search(r"send_to\(session->attach, (\w+)__sink\(", opens[0].body)[1]
     following, head = {last: None}, (last + ".c", "on_event")
     for function in opens:
         stage = re.search(r"->next = (\w+)__sink\(", function.body)[1]
