@@ -11,19 +11,19 @@
 int array__grow(void *array, size_t *cap, size_t n, size_t size)
 {
 	size_t want = *cap ? *cap * 2 : FIRST_CAPACITY, bytes;
-	void *v;
+	void *moved;
 
 	if (n <= *cap)
 		return 0;
 	want = want < n ? n : want;
 	/* The caller's pointer has another type, so copy it. */
-	memcpy(&v, array, sizeof(v));
+	memcpy(&moved, array, sizeof(moved));
 	/* reallocarray() would need glibc 2.26, and this file is also part of libraries for glibc
 	 * 2.17. */
-	v = __builtin_mul_overflow(want, size, &bytes) ? NULL : realloc(v, bytes);
-	if (!v)
+	moved = __builtin_mul_overflow(want, size, &bytes) ? NULL : realloc(moved, bytes);
+	if (!moved)
 		return -ENOMEM;
-	memcpy(array, &v, sizeof(v));
+	memcpy(array, &moved, sizeof(moved));
 	*cap = want;
 	return 0;
 }
@@ -31,14 +31,14 @@ int array__grow(void *array, size_t *cap, size_t n, size_t size)
 int array__grow_zero(void *array, size_t *cap, size_t n, size_t size)
 {
 	size_t old_cap = *cap;
-	char *v;
+	char *bytes;
 
 	if (n <= old_cap)
 		return 0;
 	if (n > UINT32_MAX || array__grow(array, cap, n, size))
 		return -ENOMEM;
-	memcpy(&v, array, sizeof(v));
-	memset(v + old_cap * size, 0, (*cap - old_cap) * size);
+	memcpy(&bytes, array, sizeof(bytes));
+	memset(bytes + old_cap * size, 0, (*cap - old_cap) * size);
 	return 0;
 }
 

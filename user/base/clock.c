@@ -11,13 +11,15 @@
 int64_t clock__parse_offset(const char *text)
 {
 	const char *at = strstr(text, "monotonic");
-	int64_t s, ns;
+	int64_t seconds, ns;
 
-	return at && sscanf(at + 9, "%" SCNd64 " %" SCNd64, &s, &ns) == 2 ? s * 1000000000 + ns : 0;
+	return at && sscanf(at + 9, "%" SCNd64 " %" SCNd64, &seconds, &ns) == 2
+		       ? seconds * 1000000000 + ns
+		       : 0;
 }
 
-/* Offset of CLOCK_MONOTONIC in our time namespace, ns. The file describes the namespace of child
- * processes, which is ours unless somebody has called unshare() for them. */
+/* Returns the offset of CLOCK_MONOTONIC in our time namespace, in ns. The file describes the
+ * namespace of child processes, which is ours unless somebody has called unshare() for them. */
 static int64_t monotonic_offset(void)
 {
 	static int64_t known;

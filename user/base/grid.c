@@ -11,170 +11,178 @@
 #define GAP 2 /* spaces between two columns */
 
 struct grid {
-	const struct column *c; /* n columns, without the last one */
-	size_t n, rows, room;	/* room: of cells */
+	/* n entries each, without the last column */
+	const struct column *columns;
 	size_t *width;
 	bool *hidden;
+	size_t n, rows, room; /* room: cells that have memory */
 	struct cell {
 		char *text; /* NULL: empty */
 		const char *colour;
-	} * cells; /* rows of n cells */
-	int last_goes, err;
+	} * cells;     /* rows of n cells */
+	int last_goes; /* column.goes of the last column */
 	bool last_hidden;
+	int err;
 };
 
-struct grid *grid__new(const struct column *c, size_t n)
+struct grid *grid__new(const struct column *columns, size_t n)
 {
-	struct grid *t = calloc(1, sizeof(*t));
+	struct grid *grid = calloc(1, sizeof(*grid));
 
-	if (!t)
+	if (!grid)
 		return NULL;
-	t->c = c;
-	t->n = n;
-	t->width = calloc(n + 1, sizeof(*t->width));
-	t->hidden = calloc(n + 1, sizeof(*t->hidden));
-	if (!t->width || !t->hidden) {
-		grid__free(t);
+	grid->columns = columns;
+	grid->n = n;
+	grid->width = calloc(n + 1, sizeof(*grid->width));
+	grid->hidden = calloc(n + 1, sizeof(*grid->hidden));
+	if (!grid->width || !grid->hidden) {
+		grid__free(grid);
 		errno = ENOMEM;
 		return NULL;
 	}
 	for (size_t i = 0; i < n; i++) {
-		t->width[i] = text__width(c[i].title);
-		t->width[i] = t->width[i] > c[i].least ? t->width[i] : c[i].least;
+		grid->width[i] = text__width(columns[i].title);
+		if (grid->width[i] < columns[i].least)
+			grid->width[i] = columns[i].least;
 	}
-	return t;
+	return grid;
 }
 
-void grid__free(struct grid *t)
+void grid__free(struct grid *grid)
 {
-	if (!t)
+	if (!grid)
 		return;
-	for (size_t i = 0; i < t->rows * t->n; i++)
-		free(t->cells[i].text);
-	free(t->cells);
-	free(t->width);
-	free(t->hidden);
-	free(t);
+	for (size_t i = 0; i < grid->rows * grid->n; i++)
+		free(grid->cells[i].text);
+	free(grid->cells);
+	free(grid->width);
+	free(grid->hidden);
+	free(grid);
 }
 
-void grid__show(struct grid *t, size_t column, bool on)
+void grid__show(struct grid *grid, size_t column, bool on)
 {
-	t->hidden[column] = !on;
+	grid->hidden[column] = !on;
 }
 
-bool grid__shown(const struct grid *t, size_t column)
+bool grid__shown(const struct grid *grid, size_t column)
 {
-	return !t->hidden[column];
+	return !grid->hidden[column];
 }
 
-void grid__row(struct grid *t)
+void grid__row(struct grid *grid)
 {
-	size_t first = t->rows * t->n;
+	size_t first = grid->rows * grid->n;
 
-	if (!t->err)
-		t->err = array__grow(&t->cells, &t->room, first + t->n, sizeof(*t->cells));
-	if (t->err)
+	if (!grid->err)
+		grid->err = array__grow(&grid->cells, &grid->room, first + grid->n,
+					sizeof(*grid->cells));
+	if (grid->err)
 		return;
-	memset(t->cells + first, 0, t->n * sizeof(*t->cells));
-	t->rows++;
+	memset(grid->cells + first, 0, grid->n * sizeof(*grid->cells));
+	grid->rows++;
 }
 
-void grid__put(struct grid *t, size_t column, const char *text, const char *colour)
+void grid__put(struct grid *grid, size_t column, const char *text, const char *colour)
 {
 	size_t width = text__width(text);
-	struct cell *c;
+	struct cell *cell;
 
-	if (t->err)
+	if (grid->err)
 		return;
-	c = &t->cells[(t->rows - 1) * t->n + column];
-	c->colour = colour;
-	free(c->text);
-	c->text = strdup(text);
-	if (!c->text)
-		t->err = -ENOMEM;
-	t->width[column] = width > t->width[column] ? width : t->width[column];
+	cell = &grid->cells[(grid->rows - 1) * grid->n + column];
+	cell->colour = colour;
+	free(cell->text);
+	cell->text = strdup(text);
+	if (!cell->text)
+		grid->err = -ENOMEM;
+	if (grid->width[column] < width)
+		grid->width[column] = width;
 }
 
-int grid__error(const struct grid *t)
+int grid__error(const struct grid *grid)
 {
-	return t->err;
+	return grid->err;
 }
 
-static size_t used_width(const struct grid *t)
+/* Returns the width of the shown columns without the last one, each with its gap. */
+static size_t used_width(const struct grid *grid)
 {
 	size_t sum = 0;
 
-	for (size_t i = 0; i < t->n; i++)
-		sum += t->hidden[i] ? 0 : t->width[i] + GAP;
+	for (size_t i = 0; i < grid->n; i++)
+		sum += grid->hidden[i] ? 0 : grid->width[i] + GAP;
 	return sum;
 }
 
-void grid__last_goes(struct grid *t, int goes)
+void grid__last_goes(struct grid *grid, int goes)
 {
-	t->last_goes = goes;
+	grid->last_goes = goes;
 }
 
-size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes)
+size_t grid__fit(struct grid *grid, size_t width, size_t wanted, int goes)
 {
-	for (int next = 1; used_width(t) + wanted > width && next <= goes; next++) {
-		for (size_t i = 0; i < t->n; i++)
-			if (t->c[i].goes == next)
-				t->hidden[i] = true;
-		if (t->last_goes == next) {
-			t->last_hidden = true;
+	for (int next = 1; used_width(grid) + wanted > width && next <= goes; next++) {
+		for (size_t i = 0; i < grid->n; i++)
+			if (grid->columns[i].goes == next)
+				grid->hidden[i] = true;
+		if (grid->last_goes == next) {
+			grid->last_hidden = true;
 			wanted = 0;
 			width += GAP; /* no gap after the last remaining column */
 		}
 	}
-	return used_width(t) < width && !t->last_hidden ? width - used_width(t) : 0;
+	return used_width(grid) < width && !grid->last_hidden ? width - used_width(grid) : 0;
 }
 
-/* Prints cell c of column i. *gap: spaces to print before the next cell that has text; they are
- * not printed at the end of a line. */
-static void print_cell(const struct grid *t, FILE *out, size_t i, const struct cell *c, int *gap)
+/* Prints a cell of a column. *gap: spaces to print before the next cell that has text; they are not
+ * printed at the end of a line. */
+static void print_cell(const struct grid *grid, FILE *out, size_t column, const struct cell *cell,
+		       int *gap)
 {
-	const char *text = c->text ? c->text : "";
+	const char *text = cell->text ? cell->text : "";
 	size_t width = text__width(text);
-	int pad = t->width[i] > width ? (int)(t->width[i] - width) : 0;
+	int pad = grid->width[column] > width ? (int)(grid->width[column] - width) : 0;
 
-	if (t->hidden[i])
+	if (grid->hidden[column])
 		return;
 	if (!*text) {
-		*gap += (int)t->width[i] + GAP;
+		*gap += (int)grid->width[column] + GAP;
 		return;
 	}
-	fprintf(out, "%*s", *gap + (t->c[i].right ? pad : 0), "");
-	if (c->colour)
-		fprintf(out, "%s%s\033[0m", c->colour, text);
+	fprintf(out, "%*s", *gap + (grid->columns[column].right ? pad : 0), "");
+	if (cell->colour)
+		fprintf(out, "%s%s\033[0m", cell->colour, text);
 	else
 		fputs(text, out);
-	*gap = GAP + (t->c[i].right ? 0 : pad);
+	*gap = GAP + (grid->columns[column].right ? 0 : pad);
 }
 
-static void print_last(const struct grid *t, FILE *out, const char *last, int gap)
+static void print_last(const struct grid *grid, FILE *out, const char *last, int gap)
 {
-	if (!t->last_hidden)
+	if (!grid->last_hidden)
 		fprintf(out, "%*s%s", gap, "", last);
 }
 
-void grid__print(const struct grid *t, FILE *out, size_t row, const char *last)
+void grid__print(const struct grid *grid, FILE *out, size_t row, const char *last)
 {
 	int gap = 0;
 
-	for (size_t i = 0; i < t->n; i++)
-		print_cell(t, out, i, &t->cells[row * t->n + i], &gap);
-	print_last(t, out, last, gap);
+	for (size_t i = 0; i < grid->n; i++)
+		print_cell(grid, out, i, &grid->cells[row * grid->n + i], &gap);
+	print_last(grid, out, last, gap);
 	fputc('\n', out);
 }
 
-void grid__print_titles(const struct grid *t, FILE *out, bool bold, const char *last)
+void grid__print_titles(const struct grid *grid, FILE *out, bool bold, const char *last)
 {
 	int gap = 0;
 
 	if (bold)
 		fputs("\033[1m", out);
-	for (size_t i = 0; i < t->n; i++)
-		print_cell(t, out, i, &(struct cell){ .text = (char *)t->c[i].title }, &gap);
-	print_last(t, out, last, gap);
+	for (size_t i = 0; i < grid->n; i++)
+		print_cell(grid, out, i, &(struct cell){ .text = (char *)grid->columns[i].title },
+			   &gap);
+	print_last(grid, out, last, gap);
 	fputs(bold ? "\033[0m\n" : "\n", out);
 }

@@ -17,27 +17,27 @@ struct column {
 	size_t least; /* least width, in characters */
 };
 
-/* c: the n columns before the last one; borrowed for the life of the grid. NULL on ENOMEM. */
-struct grid *grid__new(const struct column *c, size_t n);
-void grid__free(struct grid *t); /* NULL is fine */
+/* columns: the n columns before the last one; borrowed for the life of the grid. NULL on ENOMEM. */
+struct grid *grid__new(const struct column *columns, size_t n);
+void grid__free(struct grid *grid); /* NULL is fine */
 /* Shows or hides a column; at first all are shown. */
-void grid__show(struct grid *t, size_t column, bool on);
-bool grid__shown(const struct grid *t, size_t column);
+void grid__show(struct grid *grid, size_t column, bool on);
+bool grid__shown(const struct grid *grid, size_t column);
 /* Begins a row of empty cells. */
-void grid__row(struct grid *t);
+void grid__row(struct grid *grid);
 /* Copies text to a cell of the last row, in place of what the cell had. colour: an escape sequence
  * as static text; NULL: none. */
-void grid__put(struct grid *t, size_t column, const char *text, const char *colour);
+void grid__put(struct grid *grid, size_t column, const char *text, const char *colour);
 /* 0, or -ENOMEM of an earlier grid__row() or grid__put(). */
-int grid__error(const struct grid *t);
+int grid__error(const struct grid *grid);
 /* Lets grid__fit() leave out the last column, too. goes: as column.goes. */
-void grid__last_goes(struct grid *t, int goes);
+void grid__last_goes(struct grid *grid, int goes);
 /*
  * Makes room for the last column on a line of `width` characters: leaves out columns, those with
  * column.goes 1 first, up to `goes`, until the last one has `wanted` characters. Returns the
  * characters that the last one has; 0: none, or it is left out.
  */
-size_t grid__fit(struct grid *t, size_t width, size_t wanted, int goes);
+size_t grid__fit(struct grid *grid, size_t width, size_t wanted, int goes);
 /* Prints a row, or the titles, with the last column's text and a line end. */
-void grid__print(const struct grid *t, FILE *out, size_t row, const char *last);
-void grid__print_titles(const struct grid *t, FILE *out, bool bold, const char *last);
+void grid__print(const struct grid *grid, FILE *out, size_t row, const char *last);
+void grid__print_titles(const struct grid *grid, FILE *out, bool bold, const char *last);

@@ -30,11 +30,12 @@ struct hash_seed hash__seed(void)
 	return own_seed;
 }
 
-static uint64_t rotl(uint64_t x, int n)
+static uint64_t rotl(uint64_t x, int bits)
 {
-	return x << n | x >> (64 - n);
+	return x << bits | x >> (64 - bits);
 }
 
+/* Does one round of SipHash on its four words of state. */
 static void sip_round(uint64_t v[4])
 {
 	v[0] += v[1];
@@ -59,20 +60,20 @@ uint64_t hash__bytes(struct hash_seed seed, const void *data, size_t len)
 		seed.key[0] ^ UINT64_C(0x6c7967656e657261),
 		seed.key[1] ^ UINT64_C(0x7465646279746573),
 	};
-	const unsigned char *p = data;
-	uint64_t m, last = (uint64_t)len << 56;
+	const unsigned char *at = data;
+	uint64_t word, last = (uint64_t)len << 56;
 	size_t left = len;
 
-	for (; left >= sizeof(m); left -= sizeof(m), p += sizeof(m)) {
-		memcpy(&m, p, sizeof(m));
-		v[3] ^= m;
+	for (; left >= sizeof(word); left -= sizeof(word), at += sizeof(word)) {
+		memcpy(&word, at, sizeof(word));
+		v[3] ^= word;
 		sip_round(v);
-		v[0] ^= m;
+		v[0] ^= word;
 	}
-	m = 0;
+	word = 0;
 	if (left)
-		memcpy(&m, p, left);
-	last |= m;
+		memcpy(&word, at, left);
+	last |= word;
 	v[3] ^= last;
 	sip_round(v);
 	v[0] ^= last;

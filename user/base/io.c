@@ -89,12 +89,12 @@ char *io__load(int fd, size_t most, size_t *size)
 ssize_t io__text_at(int folder, const char *name, char *buf, size_t size)
 {
 	int fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	ssize_t n = fd < 0 ? -errno : io__read(fd, buf, size - 1);
+	ssize_t got = fd < 0 ? -errno : io__read(fd, buf, size - 1);
 
 	if (fd >= 0)
 		close(fd);
-	buf[n > 0 ? n : 0] = '\0';
-	return n;
+	buf[got > 0 ? got : 0] = '\0';
+	return got;
 }
 
 ssize_t io__text(const char *path, char *buf, size_t size)
@@ -142,8 +142,8 @@ static int open_with_links(int dir, const char *path, enum io_links links, int f
 	return fd < 0 ? -errno : fd;
 }
 
-/* True for files of the kernel's own file systems (/proc, /sys ...), which are regular files by
- * their mode. */
+/* True if the file is of a file system of the kernel (/proc, /sys ...). Such files are regular ones
+ * by their mode. */
 static bool is_of_kernel(int fd)
 {
 	static const uint32_t types[] = {
@@ -169,7 +169,7 @@ bool io__is_program(const char *path)
 	return !access(path, X_OK) && !stat(path, &st) && S_ISREG(st.st_mode);
 }
 
-/* 0, with the fstat() of an open file in *st, if it is a regular file and not the kernel's;
+/* Sets *st to the fstat() of an open file. Returns 0 for a regular file that is not the kernel's,
  * otherwise -errno. */
 static int check_regular(int fd, struct stat *st)
 {
@@ -180,8 +180,8 @@ static int check_regular(int fd, struct stat *st)
 	return S_ISREG(st->st_mode) && !is_of_kernel(fd) ? 0 : -EINVAL;
 }
 
-/* Opens a file by its name again, if there is no /proc (in a chroot). It must be the file that
- * was checked before, *expected. Returns a descriptor, or -errno; -ESTALE: another file. */
+/* Opens a checked file by its name, where there is no /proc to open it by its handle (in a chroot).
+ * Returns a descriptor or -errno; -ESTALE: it is not the file *expected, which was checked. */
 static int open_again(int dir, const char *path, enum io_links links, const struct stat *expected)
 {
 	int fd = open_with_links(dir, path, links, REGULAR_FLAGS), err;
@@ -222,10 +222,10 @@ int io__open_regular(int dir, const char *path, enum io_links links, struct stat
 
 void io__raise_limit(uint64_t wanted)
 {
-	struct rlimit l;
+	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_NOFILE, &l) || l.rlim_cur >= wanted)
+	if (getrlimit(RLIMIT_NOFILE, &limit) || limit.rlim_cur >= wanted)
 		return;
-	l.rlim_cur = l.rlim_max < wanted ? l.rlim_max : wanted;
-	setrlimit(RLIMIT_NOFILE, &l);
+	limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+	setrlimit(RLIMIT_NOFILE, &limit);
 }

@@ -42,6 +42,7 @@ void json__free(struct json *j)
 	free(j);
 }
 
+/* Ends the line and indents the next one, if the output is pretty. */
 static void start_line(struct json *j)
 {
 	if (!j->pretty)
@@ -51,28 +52,28 @@ static void start_line(struct json *j)
 		fputc(' ', j->out);
 }
 
-/* Writes a character of a string, escaped if needed. c: its code; bytes: its n bytes; prev, next:
- * the bytes around it. */
-static void put_char(FILE *out, uint32_t c, const char *bytes, size_t n, char prev, char next)
+/* Writes a character of a string, escaped if needed. bytes: its n bytes; prev, next: the bytes
+ * around it. */
+static void put_char(FILE *out, uint32_t code, const char *bytes, size_t n, char prev, char next)
 {
 	static const char *const shorts[] = {
 		['\b'] = "\\b", ['\t'] = "\\t", ['\n'] = "\\n",	 ['\f'] = "\\f",
 		['\r'] = "\\r", ['"'] = "\\\"", ['\\'] = "\\\\",
 	};
 
-	if (c < sizeof(shorts) / sizeof(shorts[0]) && shorts[c])
-		fputs(shorts[c], out);
-	else if (text__acts(c) || (c == '<' && next == '!'))
+	if (code < sizeof(shorts) / sizeof(shorts[0]) && shorts[code])
+		fputs(shorts[code], out);
+	else if (text__acts(code) || (code == '<' && next == '!'))
 		/* Terminals show JSON, too. U+2028 ends a line in older JavaScript. "<!--" changes
 		 * how HTML parses a script. */
-		fprintf(out, "\\u%04x", c);
-	else if (c == '/' && prev == '<')
+		fprintf(out, "\\u%04x", code);
+	else if (code == '/' && prev == '<')
 		fputs("\\/", out);
 	else
 		fwrite(bytes, 1, n, out);
 }
 
-/* Number of bytes at the beginning of s that need no escapes. */
+/* Returns the number of bytes at the beginning of s that need no escapes. */
 static size_t plain_length(const char *s)
 {
 	size_t n = 0;
@@ -84,21 +85,21 @@ static size_t plain_length(const char *s)
 
 static void put_string(FILE *out, const char *s)
 {
-	size_t len = strlen(s), n, i;
+	size_t len = strlen(s), n, at;
 
-	i = plain_length(s);
+	at = plain_length(s);
 	fputc('"', out);
-	fwrite(s, 1, i, out);
-	for (; i < len; i += n) {
-		uint32_t c;
+	fwrite(s, 1, at, out);
+	for (; at < len; at += n) {
+		uint32_t code;
 
-		n = utf8__decode(s + i, len - i, &c);
+		n = utf8__decode(s + at, len - at, &code);
 		if (!n) { /* U+FFFD for an invalid byte */
 			fputs("\xef\xbf\xbd", out);
 			n = 1;
 			continue;
 		}
-		put_char(out, c, s + i, n, i ? s[i - 1] : '\0', s[i + n]);
+		put_char(out, code, s + at, n, at ? s[at - 1] : '\0', s[at + n]);
 	}
 	fputc('"', out);
 }
@@ -106,7 +107,7 @@ static void put_string(FILE *out, const char *s)
 /* Writes the comma, line end and key before a value. */
 static void begin_value(struct json *j, const char *key)
 {
-	struct level *l;
+	struct level *level;
 
 	if (!j->depth) {
 		if (j->done || key)
@@ -114,12 +115,12 @@ static void begin_value(struct json *j, const char *key)
 		j->done = true;
 		return;
 	}
-	l = &j->levels[j->depth - 1];
-	if (l->array != !key)
+	level = &j->levels[j->depth - 1];
+	if (level->array != !key)
 		abort();
-	if (l->filled)
+	if (level->filled)
 		fputc(',', j->out);
-	l->filled = true;
+	level->filled = true;
 	start_line(j);
 	if (key) {
 		put_string(j->out, key);

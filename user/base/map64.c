@@ -47,13 +47,13 @@ void map64__free(struct map64 *m)
 	free(m);
 }
 
-/* The slot at which the search for a key begins. */
+/* Returns the slot at which the search for a key begins. */
 static size_t home_slot(const struct map64 *m, uint64_t key)
 {
 	return (size_t)hash__u64(m->seed, key) & m->mask;
 }
 
-/* The slot of key, or the empty slot for it. */
+/* Returns the slot of the key, or the empty slot for it. */
 static size_t find_slot(const struct map64 *m, uint64_t key)
 {
 	size_t i = home_slot(m, key);
@@ -86,20 +86,20 @@ bool map64__get(const struct map64 *m, uint64_t key, uint64_t *ret)
 	return true;
 }
 
-/* Doubles the table and moves all entries to their new slots. 0 or -ENOMEM. */
+/* Doubles the table and moves all entries to their new slots. Returns 0 or -ENOMEM. */
 static int grow(struct map64 *m)
 {
 	struct slot *old = m->slots, *bigger;
-	size_t n = m->mask + 1;
+	size_t old_n = m->mask + 1;
 
-	if (n > SIZE_MAX / 2 / sizeof(*old))
+	if (old_n > SIZE_MAX / 2 / sizeof(*old))
 		return -ENOMEM;
-	bigger = calloc(n * 2, sizeof(*bigger));
+	bigger = calloc(old_n * 2, sizeof(*bigger));
 	if (!bigger)
 		return -ENOMEM;
 	m->slots = bigger;
-	m->mask = n * 2 - 1;
-	for (size_t i = 0; i < n; i++) {
+	m->mask = old_n * 2 - 1;
+	for (size_t i = 0; i < old_n; i++) {
 		if (old[i].key)
 			bigger[find_slot(m, old[i].key)] = old[i];
 	}
@@ -146,24 +146,24 @@ int map64__set(struct map64 *m, uint64_t key, uint64_t value)
 	return map64__swap(m, key, value, &had, &old);
 }
 
-/* Empties slot i. Searches stop at an empty slot, so later entries that they would not find any
- * more move back. */
+/* Empties slot `hole`. Searches stop at an empty slot, so later entries that they would not find
+ * any more move back into the hole, and the hole moves on. */
 static void shift_back(struct map64 *m, size_t hole)
 {
-	size_t j = hole;
+	size_t next = hole;
 
 	for (;;) {
 		size_t home;
 
-		j = (j + 1) & m->mask;
-		if (!m->slots[j].key)
+		next = (next + 1) & m->mask;
+		if (!m->slots[next].key)
 			break;
-		home = home_slot(m, m->slots[j].key);
+		home = home_slot(m, m->slots[next].key);
 		/* An entry may move to the empty slot only if its home is not between the two. */
-		if (((j - home) & m->mask) < ((j - hole) & m->mask))
+		if (((next - home) & m->mask) < ((next - hole) & m->mask))
 			continue;
-		m->slots[hole] = m->slots[j];
-		hole = j;
+		m->slots[hole] = m->slots[next];
+		hole = next;
 	}
 	m->slots[hole].key = 0;
 }

@@ -18,9 +18,9 @@
 
 /* ---- the cgroup of a process ---- */
 
-/* Finds the cgroup's path in /proc/PID/cgroup: the line of the memory controller, otherwise that of
- * v2. Returns the length, 0: not found. */
-static size_t path_of(const char *cgroups, const char **path, bool *v2)
+/* Finds the cgroup's path in the text of /proc/PID/cgroup: in the line of the memory controller,
+ * otherwise in that of v2. Sets *path to it, within the text. Returns its length; 0: none. */
+static size_t find_path(const char *cgroups, const char **path, bool *v2)
 {
 	size_t found = 0, len;
 
@@ -51,8 +51,8 @@ static size_t path_of(const char *cgroups, const char **path, bool *v2)
 	return found;
 }
 
-/* Splits a line of mountinfo. True if it mounts the hierarchy of the memory controller: then *root
- * is the mounted part of the hierarchy, and *at where it is mounted. */
+/* True if a line of mountinfo, which this changes, mounts the hierarchy of the memory controller:
+ * then *root is the mounted part of the hierarchy, and *at where it is mounted. */
 static bool is_mount_of(char *line, bool v2, char **root, char **at)
 {
 	char *rest = strstr(line, " - "), *save = NULL, *type, *options;
@@ -86,24 +86,24 @@ static bool is_mount_of(char *line, bool v2, char **root, char **at)
 }
 
 /* Sets m->dir to the folder of the cgroup: the mount point `at`, and the part of its path (len
- * bytes) below the mounted root. 0, or -ENOENT: the cgroup is not below that root. */
+ * bytes) below the mounted root. Returns 0, or -ENOENT: the cgroup is not below that root. */
 static int set_dir(struct memcg *m, const char *root, const char *at, const char *path, size_t len)
 {
-	size_t n = strlen(root);
-	int all;
+	size_t root_len = strlen(root);
+	int dir_len;
 
-	if (n == 1)
-		n = 0;
-	if (len < n || memcmp(path, root, n) || (len > n && path[n] != '/') ||
-	    memmem(path, len, "/..", 3))
+	if (root_len == 1) /* "/" */
+		root_len = 0;
+	if (len < root_len || memcmp(path, root, root_len) ||
+	    (len > root_len && path[root_len] != '/') || memmem(path, len, "/..", 3))
 		return -ENOENT;
-	path += n;
-	len -= n;
+	path += root_len;
+	len -= root_len;
 	if (len == 1)
 		len = 0;
 	m->top = strlen(at);
-	all = snprintf(m->dir, sizeof(m->dir), "%s%.*s", at, (int)len, path);
-	return all < (int)sizeof(m->dir) ? 0 : -ENOENT;
+	dir_len = snprintf(m->dir, sizeof(m->dir), "%s%.*s", at, (int)len, path);
+	return dir_len < (int)sizeof(m->dir) ? 0 : -ENOENT;
 }
 
 int memcg__parse(const char *cgroups, const char *mounts, struct memcg *ret)
@@ -114,7 +114,7 @@ int memcg__parse(const char *cgroups, const char *mounts, struct memcg *ret)
 	int err = text ? -ENOENT : -ENOMEM;
 
 	*ret = (struct memcg){ 0 };
-	len = path_of(cgroups, &path, &ret->v2);
+	len = find_path(cgroups, &path, &ret->v2);
 	for (char *line = text && len ? strtok_r(text, "\n", &save) : NULL; line && err;
 	     line = strtok_r(NULL, "\n", &save)) {
 		if (is_mount_of(line, ret->v2, &root, &at))
@@ -153,7 +153,8 @@ static int open_dir(const struct memcg *m)
 	return open(m->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 }
 
-/* The number in a file of a cgroup's folder; "max" and v1's huge value are MEMCG_NONE. */
+/* Returns the number in a file of a cgroup's folder; MEMCG_NONE: there is no such file, or it says
+ * "max" or v1's huge value. */
 static uint64_t number_in(int dir, const char *name)
 {
 	char text[64], *end;
@@ -165,7 +166,8 @@ static uint64_t number_in(int dir, const char *name)
 	return end == text || n >= UINT64_C(1) << 62 ? MEMCG_NONE : n;
 }
 
-/* The number of this name in a text with a name and a number on each line; MEMCG_NONE: none. */
+/* Returns the number of this name in a text with a name and a number on each line; MEMCG_NONE: the
+ * text does not have the name. */
 static uint64_t named_number(const char *text, const char *name)
 {
 	size_t len = strlen(name);
@@ -265,14 +267,14 @@ bool memcg__with_inode(const struct memcg *m, uint64_t inode, struct memcg *ret)
 
 bool memcg__with_path(const struct memcg *m, const char *path, struct memcg *ret)
 {
-	size_t len = strlen(path);
+	size_t path_len = strlen(path);
 
 	*ret = *m;
 	do {
 		const char *at = memcg__path(ret);
-		size_t n = strlen(at);
+		size_t len = strlen(at);
 
-		if (len >= n && !strcmp(path + len - n, at))
+		if (path_len >= len && !strcmp(path + path_len - len, at))
 			return true;
 	} while (memcg__climb(ret));
 	return false;
@@ -300,29 +302,29 @@ static size_t read_pids(int dir, pid_t *pids, size_t most)
 	return n;
 }
 
-/* Reads the PIDs of a cgroup, by its folder, which it closes, and of the cgroups below. Returns
- * their number. */
+/* Reads at most `most` PIDs of the processes in a cgroup and the cgroups below. Closes dir, the
+ * cgroup's folder. Returns their number. */
 static size_t pids_below(int dir, unsigned int depth, pid_t *pids, size_t most)
 {
-	struct dirent *e;
+	struct dirent *entry;
 	size_t n;
-	DIR *d;
+	DIR *listing;
 
 	if (dir < 0)
 		return 0;
 	n = read_pids(dir, pids, most);
-	d = fdopendir(dir);
-	if (!d) {
+	listing = fdopendir(dir);
+	if (!listing) {
 		close(dir);
 		return n;
 	}
-	while (depth < DEEPEST && n < most && (e = readdir(d))) {
-		if (e->d_type == DT_DIR && e->d_name[0] != '.')
-			n += pids_below(openat(dirfd(d), e->d_name,
+	while (depth < DEEPEST && n < most && (entry = readdir(listing))) {
+		if (entry->d_type == DT_DIR && entry->d_name[0] != '.')
+			n += pids_below(openat(dirfd(listing), entry->d_name,
 					       O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC),
 					depth + 1, pids + n, most - n);
 	}
-	closedir(d);
+	closedir(listing);
 	return n;
 }
 
@@ -341,8 +343,8 @@ bool memory__field(const char *text, const char *name, uint64_t *bytes)
 	return true;
 }
 
-/* Lowers *bytes to the least available memory of our control group and those above it. Returns 0 or
- * -ENOMEM. */
+/* Lowers *bytes to what is left in the tightest of our control group and those above it. Returns 0
+ * or -ENOMEM. */
 static int bound_by_cgroups(uint64_t *bytes)
 {
 	struct memcg_figures f;

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 
+/* Returns what the format adds to the name of a family of this type. */
 static const char *suffix(const struct openmetrics_family *f)
 {
 	if (!strcmp(f->type, "counter"))

@@ -94,6 +94,7 @@ void outfile__give(int fd)
 		return;
 }
 
+/* Creates a new file of mode 0600 in an open folder. Returns a descriptor or -errno. */
 static int create_at(int dir, const char *name)
 {
 	int fd = openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY,
@@ -102,7 +103,8 @@ static int create_at(int dir, const char *name)
 	return fd < 0 ? -errno : fd;
 }
 
-/* Creates a file with a random name in the folder of the final file. */
+/* Creates a file with a random name, o->created, in the folder of the final file. Returns a
+ * descriptor or -errno. */
 static int create_temporary(struct outfile *o)
 {
 	uint64_t random;
@@ -117,8 +119,8 @@ static int create_temporary(struct outfile *o)
 	return fd;
 }
 
-/* Checks what has the file's name now. USE_DIRECTLY: a device or FIFO to write to; 0: there is no
- * file, or it may be replaced; otherwise -errno. */
+/* Checks what has the file's name now. Returns USE_DIRECTLY for a device or FIFO to write to, 0 if
+ * there is no file or it may be replaced, otherwise -errno. */
 static int check_existing(const struct outfile *o)
 {
 	struct stat st;
@@ -144,6 +146,7 @@ static int check_existing(const struct outfile *o)
 	}
 }
 
+/* Opens a device or FIFO to write to. Returns 0 or -errno. */
 static int open_device(struct outfile *o)
 {
 	struct stat st;
@@ -159,7 +162,7 @@ static int open_device(struct outfile *o)
 }
 
 /* Opens the device, or creates the file: under its own name, or under a temporary one if it is to
- * get its name later. 0 or -errno. */
+ * get its name later. Returns 0 or -errno. */
 static int open_file(struct outfile *o)
 {
 	int existing = check_existing(o), err;
@@ -186,7 +189,7 @@ static int open_file(struct outfile *o)
 	return 0;
 }
 
-/* Opens the folder and sets o->base. */
+/* Opens the folder and sets o->base. Returns 0 or -errno. */
 static int open_folder(struct outfile *o)
 {
 	char *slash = strrchr(o->path, '/');
@@ -208,6 +211,7 @@ static int open_folder(struct outfile *o)
 	return o->dir < 0 ? -errno : 0;
 }
 
+/* Returns 0 or -errno. */
 static int open_stdout(struct outfile *o)
 {
 	o->device = true;
@@ -265,8 +269,8 @@ const char *outfile__name(const struct outfile *o)
 	return o->path;
 }
 
-/* Writes for the stream, and keeps the first error: stdio has lost errno when the file is
- * closed. */
+/* Writes for the stream, and keeps the first error in o->err: stdio has lost errno when the file is
+ * closed. Returns the bytes written. */
 static ssize_t stream_write(void *cookie, const char *buf, size_t size)
 {
 	struct outfile *o = cookie;
@@ -299,6 +303,8 @@ FILE *outfile__stream(struct outfile *o)
 	return o->stream;
 }
 
+/* Closes the stream and the descriptor, if they are open. Returns 0, or -errno of the first error,
+ * also of an earlier write. */
 static int close_all(struct outfile *o)
 {
 	int err = 0;
@@ -315,8 +321,8 @@ static int close_all(struct outfile *o)
 	return err;
 }
 
-/* Gives the complete file its name. Without force, a file that has the name by now stays. 0 or
- * -errno. */
+/* Gives the complete file its name. Without force, a file that has the name by now stays. Returns 0
+ * or -errno. */
 static int take_name(struct outfile *o)
 {
 	if (o->force)
@@ -332,6 +338,7 @@ static int take_name(struct outfile *o)
 	return 0;
 }
 
+/* Stops the signal handler from removing the file of o. */
 static void disarm(const struct outfile *o)
 {
 	if (on_signal.armed && on_signal.dir == o->dir)
@@ -411,10 +418,10 @@ int outfile__rewrite(const char *dir, const char *name, int (*put)(FILE *out, co
 	return err;
 }
 
+/* The signal handler. SA_RESETHAND has restored the default action: the raised signal is blocked
+ * until the handler returns, and then ends the program. */
 static void remove_and_die(int sig)
 {
-	/* SA_RESETHAND has restored the default action. The signal is blocked until the handler
-	 * returns, and then ends the program. */
 	if (on_signal.armed)
 		unlinkat(on_signal.dir, on_signal.name, 0);
 	raise(sig);
@@ -423,7 +430,7 @@ static void remove_and_die(int sig)
 void outfile__discard_on_signal(struct outfile *o)
 {
 	static const int signals[] = { SIGINT, SIGTERM, SIGHUP };
-	struct sigaction sa = { .sa_handler = remove_and_die, .sa_flags = SA_RESETHAND }, old;
+	struct sigaction action = { .sa_handler = remove_and_die, .sa_flags = SA_RESETHAND }, old;
 
 	if (o->device || !o->created[0])
 		return;
@@ -431,10 +438,10 @@ void outfile__discard_on_signal(struct outfile *o)
 	on_signal.dir = o->dir;
 	memcpy(on_signal.name, o->created, sizeof(on_signal.name));
 	on_signal.armed = 1;
-	sigemptyset(&sa.sa_mask);
+	sigemptyset(&action.sa_mask);
 	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++) {
 		if (sigaction(signals[i], NULL, &old) || old.sa_handler == SIG_IGN)
 			continue;
-		sigaction(signals[i], &sa, NULL);
+		sigaction(signals[i], &action, NULL);
 	}
 }

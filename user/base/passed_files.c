@@ -21,24 +21,25 @@ bool passed_files__good_name(const char *name)
 	       strcmp(name, "-") != 0;
 }
 
-/* The descriptor of a passed file; -1: no such file. */
+/* Returns the descriptor that HANDED gives for the file; -1: the file was not passed. */
 static int find_passed(const char *path)
 {
-	const char *p = getenv(HANDED);
-	size_t len = strlen(path);
+	const char *entry = getenv(HANDED);
+	size_t path_len = strlen(path);
 
-	if (!p || !passed_files__good_name(path))
+	if (!entry || !passed_files__good_name(path))
 		return -1;
-	while (*p) {
-		size_t entry = strcspn(p, ",");
-		char *end;
-		long fd = strtol(p, &end, 10);
+	while (*entry) {
+		size_t len = strcspn(entry, ",");
+		char *colon;
+		long fd = strtol(entry, &colon, 10);
 
-		if (isdigit((unsigned char)*p) && *end == ':' && fd > 2 && fd < 65536 &&
-		    entry == (size_t)(end + 1 - p) + len && !strncmp(end + 1, path, len))
+		if (isdigit((unsigned char)*entry) && *colon == ':' && fd > 2 && fd < 65536 &&
+		    len == (size_t)(colon + 1 - entry) + path_len &&
+		    !strncmp(colon + 1, path, path_len))
 			return (int)fd;
-		p += entry;
-		p += *p == ',';
+		entry += len;
+		entry += *entry == ',';
 	}
 	return -1;
 }
@@ -46,17 +47,18 @@ static int find_passed(const char *path)
 bool passed_files__in_folder(const char *path)
 {
 	const char *slash = strrchr(path, '/');
-	size_t n = slash ? (size_t)(slash + 1 - path) : 0;
+	size_t folder_len = slash ? (size_t)(slash + 1 - path) : 0;
 	char index[PATH_MAX];
 	struct stat st;
 
-	if (n + sizeof(FOLDER_INDEX) > sizeof(index))
+	if (folder_len + sizeof(FOLDER_INDEX) > sizeof(index))
 		return true;
-	memcpy(index, path, n);
-	memcpy(index + n, FOLDER_INDEX, sizeof(FOLDER_INDEX));
+	memcpy(index, path, folder_len);
+	memcpy(index + folder_len, FOLDER_INDEX, sizeof(FOLDER_INDEX));
 	return !lstat(index, &st);
 }
 
+/* Opens a file that was not passed. Returns a descriptor, or -1 with errno. */
 static int open_named(const char *path)
 {
 	int fd = passed_files__in_folder(path) ? io__open_regular(AT_FDCWD, path, LINKS_NONE, NULL)

@@ -40,19 +40,20 @@ static bool is_kept(int fd, const int *keep, size_t n)
 	return false;
 }
 
-/* Closes all descriptors above 2 but n kept ones, or, by flags, closes them at exec. For kernels
- * without close_range() (before 5.9) or without CLOSE_RANGE_CLOEXEC (before 5.11). The kernel
- * lists descriptors by number, so a closed one hides no other. 0 or -errno. */
+/* Closes all descriptors above 2 but n kept ones; with CLOSE_RANGE_CLOEXEC in flags, exec closes
+ * them. For kernels without close_range() (before 5.9) or without CLOSE_RANGE_CLOEXEC (before
+ * 5.11). The kernel lists descriptors by number, so a closed one hides no other. Returns 0 or
+ * -errno. */
 static int close_each_but(const int *keep, size_t n, unsigned flags)
 {
 	DIR *dir = opendir("/proc/self/fd");
-	const struct dirent *d;
+	const struct dirent *entry;
 	int fd, err = 0;
 
 	if (!dir)
 		return -errno;
-	while (!err && (d = readdir(dir))) {
-		fd = atoi(d->d_name);
+	while (!err && (entry = readdir(dir))) {
+		fd = atoi(entry->d_name);
 		if (fd <= 2 || fd == dirfd(dir) || is_kept(fd, keep, n))
 			continue;
 		if (flags & CLOSE_RANGE_CLOEXEC ? fcntl(fd, F_SETFD, FD_CLOEXEC) : close(fd))
@@ -66,7 +67,7 @@ static int close_each_but(const int *keep, size_t n, unsigned flags)
 static int close_range_but(const int *keep, size_t n, unsigned flags)
 {
 	int *sorted = malloc((n + 1) * sizeof(*sorted)), err = 0;
-	unsigned first = 3;
+	unsigned from = 3;
 
 	if (!sorted)
 		return -ENOMEM;
@@ -74,14 +75,14 @@ static int close_range_but(const int *keep, size_t n, unsigned flags)
 		memcpy(sorted, keep, n * sizeof(*sorted));
 	qsort(sorted, n, sizeof(*sorted), compare_fds);
 	for (size_t i = 0; i < n && !err; i++) {
-		if (sorted[i] < (int)first)
+		if (sorted[i] < (int)from)
 			continue;
-		if (sorted[i] > (int)first &&
-		    syscall(SYS_close_range, first, (unsigned)sorted[i] - 1, flags))
+		if (sorted[i] > (int)from &&
+		    syscall(SYS_close_range, from, (unsigned)sorted[i] - 1, flags))
 			err = -errno;
-		first = (unsigned)sorted[i] + 1;
+		from = (unsigned)sorted[i] + 1;
 	}
-	if (!err && syscall(SYS_close_range, first, ~0u, flags))
+	if (!err && syscall(SYS_close_range, from, ~0u, flags))
 		err = -errno;
 	free(sorted);
 	return err == -ENOSYS || err == -EINVAL ? close_each_but(keep, n, flags) : err;
@@ -92,8 +93,8 @@ int subprocess__close_others(const int *keep, size_t n)
 	return close_range_but(keep, n, 0);
 }
 
-/* Gives the process its descriptors. Duplicates all sources first, because a target may have the
- * number of a source. 0 or -errno. */
+/* Gives the process its descriptors and closes the others. Duplicates all sources first, because a
+ * target may have the number of a source. Returns 0 or -errno. */
 static int place_fds(const struct subprocess_opts *o)
 {
 	struct subprocess_fd all[SUBPROCESS_FDS + 3];
@@ -127,6 +128,7 @@ static int place_fds(const struct subprocess_opts *o)
 	return close_range_but(keep, o->n_fds, o->main ? 0 : CLOSE_RANGE_CLOEXEC);
 }
 
+/* Gives all signals their default action and blocks none. */
 static void reset_signals(void)
 {
 	sigset_t none;
@@ -137,7 +139,8 @@ static void reset_signals(void)
 	sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* Lowers the soft and the hard limit, so that neither can be raised again. */
+/* Lowers the soft and the hard limit, so that neither can be raised again. The soft limit of open
+ * files goes up to the hard one. Returns 0 or -errno. */
 static int lower_limit(const struct subprocess_limit *l)
 {
 	struct rlimit have, want;
@@ -151,17 +154,18 @@ static int lower_limit(const struct subprocess_limit *l)
 	return setrlimit(l->resource, &want) ? -errno : 0;
 }
 
+/* Returns 0 or -ENOMEM. */
 static int set_env(const struct subprocess_opts *o)
 {
 	int err = o->empty_env ? clearenv() : 0;
 
-	for (const char *const *e = o->env; e && *e && !err; e++)
-		err = strchr(*e, '=') ? putenv((char *)*e) : unsetenv(*e);
+	for (const char *const *entry = o->env; entry && *entry && !err; entry++)
+		err = strchr(*entry, '=') ? putenv((char *)*entry) : unsetenv(*entry);
 	return err ? -ENOMEM : 0;
 }
 
-/* Lets a signal end this process when its parent ends. 0, or -errno; -ESRCH: the parent has ended
- * already. */
+/* Lets the kernel send this process a signal, if not 0, when its parent ends. Returns 0 or -errno;
+ * -ESRCH: the parent has ended already. */
 static int set_death_signal(pid_t parent, int signal)
 {
 	if (!signal)
@@ -171,7 +175,7 @@ static int set_death_signal(pid_t parent, int signal)
 	return getppid() == parent ? 0 : -ESRCH;
 }
 
-/* Sets up the child by its options, before the program or main. 0 or -errno. */
+/* Sets up the child by its options, before the program or main. Returns 0 or -errno. */
 static int set_up_child(const struct subprocess_opts *o, pid_t parent)
 {
 	int err = set_death_signal(parent, o->death_signal);
@@ -197,6 +201,7 @@ static int set_up_child(const struct subprocess_opts *o, pid_t parent)
 	return set_env(o);
 }
 
+/* Runs in the child after fork(): sets the child up, then runs main or the program. */
 __attribute__((noreturn)) static void run_child(const struct subprocess_opts *o, pid_t parent)
 {
 	int status = set_up_child(o, parent) ? CANNOT_PREPARE : 0;
@@ -285,7 +290,7 @@ bool subprocess__ended(struct subprocess *p, int *status)
 bool subprocess__wait(struct subprocess *p, int ms, int *status)
 {
 	uint64_t until = clock__monotonic() + (uint64_t)ms * 1000000, now;
-	struct pollfd fd = { .fd = p->pidfd, .events = POLLIN };
+	struct pollfd ended = { .fd = p->pidfd, .events = POLLIN };
 
 	if (ms < 0)
 		return reap(p, 0, status);
@@ -293,7 +298,7 @@ bool subprocess__wait(struct subprocess *p, int ms, int *status)
 		now = clock__monotonic();
 		if (!p->pid || now >= until)
 			return false;
-		poll(&fd, 1, (int)((until - now + 999999) / 1000000));
+		poll(&ended, 1, (int)((until - now + 999999) / 1000000));
 	}
 	return true;
 }

@@ -17,7 +17,7 @@
 
 /* ---- foreign text ---- */
 
-/* Characters that control a terminal or change the order of text. */
+/* True for a character that controls a terminal or changes the order of text. */
 bool text__acts(uint32_t c)
 {
 	if (c < 0x20 || (c >= 0x7f && c <= 0x9f))
@@ -37,14 +37,14 @@ char *text__clean(char *dst, size_t size, const char *src, size_t len)
 	while (i < len) {
 		static const char hex[] = "0123456789abcdef";
 		uint32_t c;
-		size_t n = utf8__decode(src + i, len - i, &c);
+		size_t char_len = utf8__decode(src + i, len - i, &c);
 
-		if (n && !text__acts(c)) {
-			if (n > size - 1 - out)
+		if (char_len && !text__acts(c)) {
+			if (char_len > size - 1 - out)
 				break;
-			memcpy(dst + out, src + i, n);
-			out += n;
-			i += n;
+			memcpy(dst + out, src + i, char_len);
+			out += char_len;
+			i += char_len;
 			continue;
 		}
 		if (4 > size - 1 - out)
@@ -68,14 +68,14 @@ size_t text__utf8(char *dst, size_t size, const char *src, size_t len)
 
 	while (i < len) {
 		uint32_t c;
-		size_t n = utf8__decode(src + i, len - i, &c);
-		size_t put = n ? n : 3;
+		size_t char_len = utf8__decode(src + i, len - i, &c);
+		size_t put = char_len ? char_len : 3;
 
 		if (put > size - out)
 			break;
-		memcpy(dst + out, n ? src + i : replacement, put);
+		memcpy(dst + out, char_len ? src + i : replacement, put);
 		out += put;
-		i += n ? n : 1;
+		i += char_len ? char_len : 1;
 	}
 	return out;
 }
@@ -84,17 +84,17 @@ struct range {
 	uint32_t first, last;
 };
 
-/* True if one of n ranges, which are in order, has the character. */
-static bool in_ranges(const struct range *r, size_t n, uint32_t c)
+/* True if one of n ranges, which are in order, has the character c. */
+static bool in_ranges(const struct range *ranges, size_t n, uint32_t c)
 {
-	for (size_t i = 0; i < n && r[i].first <= c; i++) {
-		if (c <= r[i].last)
+	for (size_t i = 0; i < n && ranges[i].first <= c; i++) {
+		if (c <= ranges[i].last)
 			return true;
 	}
 	return false;
 }
 
-/* Number of columns that a terminal gives a character. wcwidth() does not work here: in the "C"
+/* Returns the columns that a terminal gives a character. wcwidth() does not work here: in the "C"
  * locale it returns -1. */
 static size_t columns_of(uint32_t c)
 {
@@ -135,11 +135,11 @@ size_t text__width(const char *s)
 
 	while (i < len) {
 		uint32_t c;
-		size_t n = utf8__decode(s + i, len - i, &c);
+		size_t char_len = utf8__decode(s + i, len - i, &c);
 
 		/* A terminal shows a stray byte as one replacement character. */
-		width += n ? columns_of(c) : 1;
-		i += n ? n : 1;
+		width += char_len ? columns_of(c) : 1;
+		i += char_len ? char_len : 1;
 	}
 	return width;
 }
@@ -244,22 +244,24 @@ char *text__step(char *buf, uint64_t step)
 
 char *text__percent(char *buf, uint64_t part, uint64_t whole)
 {
-	uint64_t n = whole ? (uint64_t)(((unsigned __int128)part * 100 + whole / 2) / whole) : 0;
+	uint64_t percent = whole ? (uint64_t)(((unsigned __int128)part * 100 + whole / 2) / whole)
+				 : 0;
 
 	if (part && whole && (unsigned __int128)part * 100 < whole)
 		return strcpy(buf, "<1");
-	if (part < whole && n > 99)
+	if (part < whole && percent > 99)
 		return strcpy(buf, ">99");
-	snprintf(buf, 8, "%u", (unsigned int)(n < 999999 ? n : 999999));
+	snprintf(buf, 8, "%u", (unsigned int)(percent < 999999 ? percent : 999999));
 	return buf;
 }
 
-/* n in units of `by`, rounded to the nearest. */
+/* Returns n in units of `by`, rounded to the nearest. */
 static uint64_t rounded(uint64_t n, uint64_t by)
 {
 	return n / by + (n % by >= by / 2);
 }
 
+/* Returns the unit's name, as the terminal can show it. */
 static const char *microseconds(void)
 {
 	return text__unicode() ? "\xc2\xb5s" : "us";
@@ -277,27 +279,29 @@ char *text__time(char *buf, size_t size, uint64_t ns)
 		      { 100000, 10, 1000, 1, "ms" },
 		      { 10000000, 100, 1000, 2, "s" },
 		      { 100000000, 10, 600, 1, "s" } };
-	uint64_t s = rounded(ns, 1000000000);
+	uint64_t seconds = rounded(ns, 1000000000);
 
 	if (ns < 1000) {
 		snprintf(buf, size, "%u ns", (unsigned int)ns);
 		return buf;
 	}
 	for (size_t i = 0; i < sizeof(units) / sizeof(units[0]); i++) {
-		uint64_t n = rounded(ns, units[i].digit);
+		uint64_t last_digits = rounded(ns, units[i].digit);
 
-		if (n < units[i].limit) {
-			snprintf(buf, size, "%u.%0*u %s", (unsigned int)(n / units[i].per),
-				 units[i].places, (unsigned int)(n % units[i].per),
+		if (last_digits < units[i].limit) {
+			snprintf(buf, size, "%u.%0*u %s",
+				 (unsigned int)(last_digits / units[i].per), units[i].places,
+				 (unsigned int)(last_digits % units[i].per),
 				 units[i].name ?: microseconds());
 			return buf;
 		}
 	}
-	if (s < 3600)
-		snprintf(buf, size, "%um %02us", (unsigned int)(s / 60), (unsigned int)(s % 60));
+	if (seconds < 3600)
+		snprintf(buf, size, "%um %02us", (unsigned int)(seconds / 60),
+			 (unsigned int)(seconds % 60));
 	else
-		snprintf(buf, size, "%lluh %02um", (unsigned long long)(s / 3600),
-			 (unsigned int)(s / 60 % 60));
+		snprintf(buf, size, "%lluh %02um", (unsigned long long)(seconds / 3600),
+			 (unsigned int)(seconds / 60 % 60));
 	return buf;
 }
 
@@ -309,36 +313,33 @@ struct unit {
 };
 
 /* Parses digits with at most one point, without floating point: the number is *whole + *frac /
- * *denominator. *end: the rest of s. 0, -EINVAL or -ERANGE. */
+ * *denominator. *end: the rest of s. Returns 0, -EINVAL or -ERANGE. */
 static int parse_decimal(const char *s, uint64_t *whole, uint64_t *frac, uint64_t *denominator,
 			 const char **end)
 {
 	bool digits = false;
-	uint64_t w = 0, f = 0, d = 1;
 
+	*whole = *frac = 0;
+	*denominator = 1;
 	for (; *s >= '0' && *s <= '9'; s++, digits = true) {
-		if (__builtin_mul_overflow(w, 10, &w) || __builtin_add_overflow(w, *s - '0', &w))
+		if (__builtin_mul_overflow(*whole, 10, whole) ||
+		    __builtin_add_overflow(*whole, *s - '0', whole))
 			return -ERANGE;
 	}
 	if (*s == '.') {
 		for (s++; *s >= '0' && *s <= '9'; s++, digits = true) {
-			if (d >= UINT64_C(1000000000000000000))
+			if (*denominator >= UINT64_C(1000000000000000000))
 				return -EINVAL;
-			d *= 10;
-			f = f * 10 + (uint64_t)(*s - '0');
+			*denominator *= 10;
+			*frac = *frac * 10 + (uint64_t)(*s - '0');
 		}
 	}
-	if (!digits)
-		return -EINVAL;
-	*whole = w;
-	*frac = f;
-	*denominator = d;
 	*end = s;
-	return 0;
+	return digits ? 0 : -EINVAL;
 }
 
-/* Parses a number with one of n units, in either case, to *ret: the number times the unit's factor.
- * 0, -EINVAL or -ERANGE. */
+/* Parses a number with one of n units, in upper or lower case. Sets *ret to the number times the
+ * unit's factor. Returns 0, -EINVAL or -ERANGE. */
 static int parse_units(const char *s, const struct unit *units, size_t n, uint64_t *ret)
 {
 	uint64_t whole, frac, denominator;
@@ -404,13 +405,13 @@ int text__parse_time(const char *s, uint64_t *ret)
 
 bool text__matches(const char *s, const char *pattern)
 {
-	regex_t re;
-	int err = regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB);
+	regex_t regex;
+	int err = regcomp(&regex, pattern, REG_EXTENDED | REG_NOSUB);
 
 	if (err)
 		return false;
-	err = regexec(&re, s, 0, NULL, 0);
-	regfree(&re);
+	err = regexec(&regex, s, 0, NULL, 0);
+	regfree(&regex);
 	return !err;
 }
 
@@ -483,6 +484,7 @@ unsigned text__prose(unsigned width)
 
 unsigned text__one_line(unsigned width)
 {
+	/* below TEXT_NO_LIMIT, so that text__prose() keeps it */
 	return width < TEXT_NO_LIMIT ? width : TEXT_NO_LIMIT - 1;
 }
 
@@ -494,16 +496,16 @@ bool text__colour(FILE *out)
 	return isatty(fileno(out)) && !(no && *no) && term && strcmp(term, "dumb") != 0;
 }
 
-/* Width of a prefix in columns, without its escape sequences for colours. */
+/* Returns the columns of a prefix, without its escape sequences for colours. */
 static size_t prefix_width(const char *s)
 {
 	size_t hidden = 0, width = text__width(s);
 
 	for (const char *at = s; (at = strstr(at, "\033[")); at++) {
-		size_t n = strcspn(at, "m") + 1;
+		size_t len = strcspn(at, "m") + 1;
 		char sequence[16];
 
-		snprintf(sequence, sizeof(sequence), "%.*s", (int)n, at);
+		snprintf(sequence, sizeof(sequence), "%.*s", (int)len, at);
 		hidden += text__width(sequence);
 	}
 	return width > hidden ? width - hidden : 0;
@@ -549,7 +551,7 @@ char *text__bar(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool
 	 * has one eighth less. */
 	const unsigned steps = unicode ? 8 : 1;
 	unsigned max_steps, filled;
-	char *p = buf;
+	char *end = buf;
 
 	columns = columns < TEXT_BAR_MAX ? columns : TEXT_BAR_MAX;
 	max_steps = columns * steps;
@@ -557,19 +559,19 @@ char *text__bar(char *buf, uint64_t part, uint64_t whole, unsigned columns, bool
 	filled = whole ? (unsigned)((unsigned __int128)part * max_steps / whole) : 0;
 	if (part && !filled)
 		filled = 1;
-	for (unsigned c = 0; c < columns; c++) {
-		unsigned in_column = filled > c * steps ? filled - c * steps : 0;
+	for (unsigned column = 0; column < columns; column++) {
+		unsigned in_column = filled > column * steps ? filled - column * steps : 0;
 
 		in_column = in_column < steps ? in_column : steps;
 		if (in_column && unicode) {
-			memcpy(p, "\xe2\x96", 2);
-			p[2] = (char)(0x90 - in_column);
-			p += 3;
+			memcpy(end, "\xe2\x96", 2);
+			end[2] = (char)(0x90 - in_column);
+			end += 3;
 		} else if (in_column || fill) {
-			*p++ = in_column ? '#' : ' ';
+			*end++ = in_column ? '#' : ' ';
 		}
 	}
-	*p = '\0';
+	*end = '\0';
 	return buf;
 }
 
@@ -581,24 +583,24 @@ static unsigned smaller(unsigned a, unsigned b)
 	return a < b ? a : b;
 }
 
-/* Optimal string alignment. Keeps three rows of its table, because a swap needs the row before the
- * last. */
+/* Optimal string alignment: row[k] is the distance between the first i bytes of a and the first k
+ * of b. Keeps three rows of the table, because a swap needs the row before the last. */
 unsigned nearest__distance(const char *a, const char *b)
 {
 	unsigned rows[3][LONGEST + 1], *row_before_last = rows[0], *last_row = rows[1],
 				       *row = rows[2];
-	size_t n = strlen(a);
-	size_t m = strlen(b);
+	size_t len_a = strlen(a);
+	size_t len_b = strlen(b);
 
-	if (n > LONGEST || m > LONGEST)
+	if (len_a > LONGEST || len_b > LONGEST)
 		return UINT_MAX;
-	for (size_t k = 0; k <= m; k++)
+	for (size_t k = 0; k <= len_b; k++)
 		last_row[k] = (unsigned)k;
-	for (size_t i = 1; i <= n; i++) {
+	for (size_t i = 1; i <= len_a; i++) {
 		unsigned *free_row = row_before_last;
 
 		row[0] = (unsigned)i;
-		for (size_t k = 1; k <= m; k++) {
+		for (size_t k = 1; k <= len_b; k++) {
 			row[k] = smaller(smaller(last_row[k], row[k - 1]) + 1,
 					 last_row[k - 1] + (a[i - 1] != b[k - 1]));
 			if (i > 1 && k > 1 && a[i - 1] == b[k - 2] && a[i - 2] == b[k - 1])
@@ -608,7 +610,7 @@ unsigned nearest__distance(const char *a, const char *b)
 		last_row = row;
 		row = free_row;
 	}
-	return last_row[m];
+	return last_row[len_b];
 }
 
 void nearest__try(struct nearest *n, const char *candidate)

@@ -33,6 +33,7 @@
 #define GETENT_MS 10000 /* time for getent, ms */
 #define LINE 4096	/* bytes of an entry of a user, at most */
 
+/* Returns 0, or -EINVAL: a text of the entry is too long. */
 static int fill_user(struct user *u, const struct passwd *pw)
 {
 	*u = (struct user){ .uid = pw->pw_uid, .gid = pw->pw_gid };
@@ -45,14 +46,14 @@ static int fill_user(struct user *u, const struct passwd *pw)
 
 bool user__parse_id(const char *text, uid_t *ret)
 {
-	unsigned long n;
+	unsigned long id;
 	char *end;
 
 	errno = 0;
-	n = strtoul(text, &end, 10);
-	if (!isdigit((unsigned char)*text) || errno || *end || n >= UINT32_MAX)
+	id = strtoul(text, &end, 10);
+	if (!isdigit((unsigned char)*text) || errno || *end || id >= UINT32_MAX)
 		return false;
-	*ret = n;
+	*ret = id;
 	return true;
 }
 
@@ -83,8 +84,8 @@ static bool ask_getent(const char *table, const char *key, char *text, size_t ro
 	return n > 0 && !status;
 }
 
-/* Finds the user with this name or, if name is NULL, with this ID, in a file like /etc/passwd. 0,
- * -ENOENT or -EINVAL. */
+/* Finds the user with this name or, if name is NULL, with this ID, in a file like /etc/passwd.
+ * Returns 0, -ENOENT or -EINVAL. */
 static int find_in_file(FILE *f, const char *name, uid_t uid, struct user *u)
 {
 	const struct passwd *pw;
@@ -95,7 +96,7 @@ static int find_in_file(FILE *f, const char *name, uid_t uid, struct user *u)
 	return -ENOENT;
 }
 
-/* As find_in_file(), in /etc/passwd. */
+/* Like find_in_file(), in /etc/passwd. */
 static int find_in_passwd(const char *name, uid_t uid, struct user *u)
 {
 	FILE *f = fopen("/etc/passwd", "re");
@@ -111,17 +112,18 @@ int user__in_passwd(struct user *u, uid_t uid)
 	return find_in_passwd(NULL, uid, u);
 }
 
-/* Finds the user in /etc/passwd, otherwise by getent. 0, -ENOENT or -EINVAL. */
+/* Finds the user in /etc/passwd, otherwise by getent. Returns 0 or -errno: -ENOENT, or -EINVAL as
+ * fill_user(). */
 static int find_user(const char *name, uid_t uid, struct user *u)
 {
-	char text[LINE], number[16];
+	char text[LINE], uid_text[16];
 	int err = find_in_passwd(name, uid, u);
 	FILE *f;
 
 	if (err != -ENOENT)
 		return err;
-	snprintf(number, sizeof(number), "%u", uid);
-	if (!ask_getent("passwd", name ? name : number, text, sizeof(text)))
+	snprintf(uid_text, sizeof(uid_text), "%u", uid);
+	if (!ask_getent("passwd", name ? name : uid_text, text, sizeof(text)))
 		return -ENOENT;
 	f = fmemopen(text, strlen(text), "r");
 	if (!f)
@@ -184,6 +186,7 @@ static int add_groups_of_file(const struct user *u, gid_t *groups, int n)
 	return n;
 }
 
+/* Gives this process the groups of the user, and no others. Returns 0 or -errno. */
 static int set_groups(const struct user *u)
 {
 	gid_t *groups = malloc(NGROUPS_MAX * sizeof(*groups));
@@ -254,6 +257,7 @@ static bool has_terminal(void)
 	return isatty(STDIN_FILENO) || isatty(STDOUT_FILENO) || isatty(STDERR_FILENO);
 }
 
+/* Makes this process and its children subject to refuse_typing. Returns 0 or -errno. */
 static int install_filter(void)
 {
 	struct sock_fprog prog = { .len = sizeof(refuse_typing) / sizeof(*refuse_typing),

@@ -9,18 +9,20 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Writes the uncompressed file, of p->full bytes, to data. False: it is damaged, or there is no
+ * memory. */
 static bool inflate_into(void *data, const struct packed *p)
 {
-	z_stream z = { .next_in = (unsigned char *)p->data,
-		       .avail_in = p->size,
-		       .next_out = data,
-		       .avail_out = p->full };
+	z_stream stream = { .next_in = (unsigned char *)p->data,
+			    .avail_in = p->size,
+			    .next_out = data,
+			    .avail_out = p->full };
 	bool whole;
 
-	if (inflateInit2(&z, 16 + MAX_WBITS) != Z_OK) /* 16 selects gzip's header */
+	if (inflateInit2(&stream, 16 + MAX_WBITS) != Z_OK) /* 16 selects gzip's header */
 		return false;
-	whole = inflate(&z, Z_FINISH) == Z_STREAM_END && !z.avail_out;
-	inflateEnd(&z);
+	whole = inflate(&stream, Z_FINISH) == Z_STREAM_END && !stream.avail_out;
+	inflateEnd(&stream);
 	return whole;
 }
 

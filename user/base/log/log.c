@@ -46,6 +46,7 @@ static const char *const level_names[] = {
 
 #define N_LEVELS (sizeof(level_names) / sizeof(*level_names))
 
+/* Returns the level with this name of len bytes, or -EINVAL. */
 static int level_of(const char *name, size_t len)
 {
 	for (size_t i = 0; i < N_LEVELS; i++) {
@@ -71,7 +72,7 @@ char *log__part(char buf[LOG_PART], const char *file)
 	return buf;
 }
 
-/* Sets why to "'TEXT' WHAT". Returns -EINVAL. */
+/* Sets why, of size bytes, to "'TEXT' WHAT". Returns -EINVAL. */
 static int refuse(char *why, size_t size, const char *text, size_t len, const char *what)
 {
 	char clean[64];
@@ -87,6 +88,7 @@ static int refuse_no_memory(char *why, size_t size)
 	return -ENOMEM;
 }
 
+/* Sets c->fd to the number in a text of len bytes. Returns 0 or -EINVAL. */
 static int parse_fd(struct log_config *c, const char *text, size_t len)
 {
 	char number[12], *end;
@@ -103,13 +105,14 @@ static int parse_fd(struct log_config *c, const char *text, size_t len)
 	return 0;
 }
 
-/* Parses one item of the comma-separated list: text, len bytes. 0, or -EINVAL or -ENOMEM with
- * *why. */
+/* Parses one item of the comma-separated list, of len bytes, into *c. Returns 0, or -EINVAL or
+ * -ENOMEM with the reason in why, of size bytes. */
 static int parse_item(struct log_config *c, const char *text, size_t len, bool levels_only,
 		      char *why, size_t size)
 {
 	const char *equals = memchr(text, '=', len), *value = equals ? equals + 1 : text;
-	size_t key = equals ? (size_t)(equals - text) : 0, n = len - (size_t)(value - text);
+	size_t key_len = equals ? (size_t)(equals - text) : 0,
+	       value_len = len - (size_t)(value - text);
 	int level;
 
 	if (!equals || levels_only) {
@@ -120,21 +123,21 @@ static int parse_item(struct log_config *c, const char *text, size_t len, bool l
 		c->level = level;
 		return 0;
 	}
-	if (key == 4 && !strncmp(text, "file", 4)) {
-		if (!n)
+	if (key_len == 4 && !strncmp(text, "file", 4)) {
+		if (!value_len)
 			return refuse(why, size, text, len, "names no file");
 		free(c->file);
-		c->file = strndup(value, n);
+		c->file = strndup(value, value_len);
 		return c->file ? 0 : refuse_no_memory(why, size);
 	}
-	if (key == 6 && !strncmp(text, "format", 6)) {
-		c->json = n == 4 && !strncmp(value, "json", 4);
-		if (c->json || (n == 4 && !strncmp(value, "text", 4)))
+	if (key_len == 6 && !strncmp(text, "format", 6)) {
+		c->json = value_len == 4 && !strncmp(value, "json", 4);
+		if (c->json || (value_len == 4 && !strncmp(value, "text", 4)))
 			return 0;
 		return refuse(why, size, text, len, "is not a format; use text or json");
 	}
-	if (key == 2 && !strncmp(text, "fd", 2)) {
-		if (!parse_fd(c, value, n))
+	if (key_len == 2 && !strncmp(text, "fd", 2)) {
+		if (!parse_fd(c, value, value_len))
 			return 0;
 		return refuse(why, size, text, len, "names no descriptor");
 	}
@@ -185,8 +188,8 @@ bool log_config__text(const struct log_config *c, int fd, char *buf, size_t size
 
 /* ---- the file ---- */
 
-/* Accepts regular files and character devices. A FIFO or socket could block, or show the log to
- * its owner. */
+/* Accepts regular files and character devices: a FIFO or socket could block, or show the log to its
+ * owner. made: we have created the file. Returns 0 or -errno. */
 static int check_file(int fd, bool made)
 {
 	struct stat st;
@@ -227,7 +230,8 @@ int log_file__open(const char *path)
 	return 0;
 }
 
-/* Uses a descriptor from the parent process as the log file. 0, or -EBADF: it is no log file. */
+/* Uses a descriptor from the parent process as the log file. Returns 0, or -EBADF: it is no log
+ * file. */
 static int take_file(int fd)
 {
 	int flags = fcntl(fd, F_GETFL);
@@ -258,13 +262,13 @@ int log_file__fd(void)
  * ends the process. */
 static bool fits_limit(size_t len)
 {
-	struct rlimit rl;
+	struct rlimit limit;
 	struct stat st;
 
-	if (getrlimit(RLIMIT_FSIZE, &rl) || rl.rlim_cur == RLIM_INFINITY)
+	if (getrlimit(RLIMIT_FSIZE, &limit) || limit.rlim_cur == RLIM_INFINITY)
 		return true;
 	return !fstat(log_fd, &st) &&
-	       (!S_ISREG(st.st_mode) || (uint64_t)st.st_size + len <= rl.rlim_cur);
+	       (!S_ISREG(st.st_mode) || (uint64_t)st.st_size + len <= limit.rlim_cur);
 }
 
 void log_file__append(const char *line, size_t len, const char **why)
@@ -291,11 +295,11 @@ void log_file__append(const char *line, size_t len, const char **why)
 
 uint64_t log_file__missed(void)
 {
-	uint64_t n = is_failing ? 0 : n_missed;
+	uint64_t lines = is_failing ? 0 : n_missed;
 
-	if (n)
+	if (lines)
 		n_missed = 0;
-	return n;
+	return lines;
 }
 
 /* ---- lines ---- */
@@ -337,6 +341,7 @@ static void write_field(struct json *j, const struct log_field *f)
 	}
 }
 
+/* Writes a line as an object; key: its name in the object around it, or NULL. */
 static void write_object(const struct log_line *l, struct json *j, const char *key)
 {
 	char time[40];
@@ -409,7 +414,7 @@ enum log_level log__level(void)
 	return config.level >= 0 ? (enum log_level)config.level : LOG_INFO;
 }
 
-/* -q applies only to the terminal, -v also to the file. */
+/* Returns the level of the file: -q applies only to the terminal, -v also to the file. */
 static enum log_level file_level(void)
 {
 	if (config.level >= 0)
@@ -484,6 +489,7 @@ static void show_json(const struct log_line *l)
 	free(line);
 }
 
+/* Writes a line to the file. The first line that fails gives a warning on the terminal. */
 static void append_line(const struct log_line *l)
 {
 	char message[LOG_MAX_LINE];
@@ -529,6 +535,7 @@ static void write_to_file(const struct log_line *l)
 					.text = text });
 }
 
+/* Sends a line to the process that has the file. */
 static void send_to_relay(const struct log_line *l)
 {
 	char *packet = NULL;
@@ -688,7 +695,7 @@ void log__relay_to(int fd, const char *name)
 	relay = fd;
 }
 
-/* Keys that every line has. */
+/* True for the keys that every line has. */
 static bool is_reserved(const char *key)
 {
 	static const char *const names[] = { "time", "level", "command", "process",
@@ -701,9 +708,9 @@ static bool is_reserved(const char *key)
 	return false;
 }
 
-/* Sets fields to the fields of a received line, at most max, and the end of the list. Returns their
- * number. The strings stay in said. */
-static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
+/* Sets fields to the fields of a received line, at most max, and the end of the list. The strings
+ * stay in said. */
+static void take_fields(json_t *said, struct log_field *fields, size_t max)
 {
 	const char *key;
 	json_t *value;
@@ -722,19 +729,18 @@ static size_t take_fields(json_t *said, struct log_field *fields, size_t max)
 			fields[n++] = LOG_BOOL(key, json_is_true(value));
 	}
 	fields[n] = (struct log_field){ .key = NULL };
-	return n;
 }
 
-/* How much of its limits a process has used, in this second and this minute. left_out: dropped
- * lines. */
+/* What a process has used of its limits. */
 struct allowance {
 	const char *name;
-	time_t second, minute;
-	unsigned lines;
-	size_t bytes;
-	uint64_t left_out;
+	time_t second, minute; /* the current ones, since the epoch */
+	unsigned lines;	       /* in this second */
+	size_t bytes;	       /* in this minute */
+	uint64_t left_out;     /* lines over the limits that no line tells of yet */
 };
 
+/* Writes a line that says how many lines of the process were left out. */
 static void write_left_out(struct allowance *a, const struct timespec *now)
 {
 	char text[160];
@@ -752,31 +758,32 @@ static void write_left_out(struct allowance *a, const struct timespec *now)
 	write_to_file(&line);
 }
 
-/* True if a process may write a line of so many bytes now. Otherwise counts it as left out. */
+/* True if a process may write a line of so many bytes now; counts the line as written or left
+ * out. */
 static bool is_allowed(const char *name, size_t bytes, const struct timespec *now)
 {
 	static struct allowance all[RELAYED_FROM];
-	struct allowance *a = all;
+	struct allowance *own = all;
 
-	while (a->name && strcmp(a->name, name) != 0 && a < all + RELAYED_FROM - 1)
-		a++;
-	a->name = name;
-	if (a->second != now->tv_sec) {
-		a->second = now->tv_sec;
-		a->lines = 0;
+	while (own->name && strcmp(own->name, name) != 0 && own < all + RELAYED_FROM - 1)
+		own++;
+	own->name = name;
+	if (own->second != now->tv_sec) {
+		own->second = now->tv_sec;
+		own->lines = 0;
 	}
-	if (a->minute != now->tv_sec / 60) {
-		a->minute = now->tv_sec / 60;
-		a->bytes = 0;
+	if (own->minute != now->tv_sec / 60) {
+		own->minute = now->tv_sec / 60;
+		own->bytes = 0;
 	}
-	if (a->lines == RELAYED_A_SECOND || bytes > RELAYED_A_MINUTE - a->bytes) {
-		a->left_out++;
+	if (own->lines == RELAYED_A_SECOND || bytes > RELAYED_A_MINUTE - own->bytes) {
+		own->left_out++;
 		return false;
 	}
-	if (a->left_out)
-		write_left_out(a, now);
-	a->lines++;
-	a->bytes += bytes;
+	if (own->left_out)
+		write_left_out(own, now);
+	own->lines++;
+	own->bytes += bytes;
 	return true;
 }
 

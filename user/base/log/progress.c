@@ -53,6 +53,7 @@ struct progress progress__begin(const char *what, uint64_t total, const char *no
 	return p;
 }
 
+/* Returns the width of the terminal. */
 static unsigned columns(void)
 {
 	struct winsize ws;
@@ -81,6 +82,7 @@ static void write_percent(char *buf, size_t size, const struct progress *p, uint
 			 seconds / 60 % 60);
 }
 
+/* Shows the progress in place of the line on the terminal. passed: ns since the start. */
 static void show_progress(struct progress *p, uint64_t passed)
 {
 	char words[64], bar[TEXT_BAR], count[32], time[24], what[sizeof(p->what)];
@@ -118,17 +120,17 @@ static void show_progress(struct progress *p, uint64_t passed)
 
 void progress__at(struct progress *p, uint64_t done, uint64_t count)
 {
-	uint64_t t;
+	uint64_t now;
 
 	if (!p->on)
 		return;
 	p->done = done;
 	p->count = count;
-	t = clock__monotonic();
-	if (t < p->next)
+	now = clock__monotonic();
+	if (now < p->next)
 		return;
-	p->next = t + EVERY;
-	show_progress(p, t - p->start);
+	p->next = now + EVERY;
+	show_progress(p, now - p->start);
 }
 
 void progress__end(struct progress *p)
