@@ -39,6 +39,7 @@ const char *phase__name(enum phase p)
 	return (unsigned)p < PHASE_NR ? names[p] : "other";
 }
 
+/* True if the file gets FILE_GENERATES. */
 static bool generates_code(const char *path, enum file_origin kind)
 {
 	static const char *const parts[] = { "torch/_functorch/", "torch/_inductor/",
@@ -429,6 +430,7 @@ static bool attribution__is_old_torch(struct attribution *w)
 
 enum thread_kind { THREAD_NOT_CHECKED, THREAD_OTHER, THREAD_AUTOGRAD };
 
+/* True for a thread of the autograd engine, by its name. Remembers the answer. */
 static bool is_autograd_thread(struct attribution *w, uint32_t thread)
 {
 	const char *name;

@@ -54,12 +54,12 @@ struct block blocks__describe(const struct model *m, const struct dev *dev, uint
 static int take_block(const struct model *m, struct dev *dev, uint64_t addr, uint32_t i,
 		      struct rec *ret)
 {
-	struct blocks *b = &dev->blocks;
-	struct rec *rec = &b->recs[i];
+	struct blocks *blocks = &dev->blocks;
+	struct rec *rec = &blocks->recs[i];
 	int err;
 
 	for (int when = 0; when < ROWS_MOMENTS; when++) {
-		struct gone *gone = &b->gone[when];
+		struct gone *gone = &blocks->gone[when];
 
 		if (!was_live(m, dev, when, rec))
 			continue;
@@ -70,8 +70,8 @@ static int take_block(const struct model *m, struct dev *dev, uint64_t addr, uin
 		gone->all[gone->n++] = blocks__describe(m, dev, addr, rec, true);
 	}
 	*ret = *rec;
-	rec->site = b->free_no;
-	b->free_no = i + 1;
+	rec->site = blocks->free_no;
+	blocks->free_no = i + 1;
 	return 0;
 }
 

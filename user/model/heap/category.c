@@ -67,7 +67,7 @@ static int new_stamp(struct life *l, struct stamp s, uint32_t *ret)
 	if (err)
 		return err;
 	if (l->free_no)
-		l->free_no = l->stamps[i].steps;
+		l->free_no = l->stamps[i].steps; /* the next free one */
 	else
 		l->n++;
 	l->stamps[i] = s;
@@ -205,38 +205,39 @@ static uint8_t category_of_other(const struct model *m, const struct life *l, co
 static uint8_t category_by_life(const struct model *m, const struct dev *dev, const struct rec *rec,
 				bool dead)
 {
-	const struct life *l = &dev->life;
-	const struct stamp *s = &l->stamps[rec->stamp];
+	const struct life *life = &dev->life;
+	const struct stamp *stamp = &life->stamps[rec->stamp];
 	uint64_t opt_steps = m->steps.n[STEP_OPT];
 	/* Steps and calls since the allocation. */
-	uint32_t steps = opt_steps ? (uint32_t)opt_steps - s->steps : l->optimizers - s->optimizers;
-	uint32_t calls = (uint32_t)m->steps.n[STEP_CALL] - s->calls;
+	uint32_t steps = opt_steps ? (uint32_t)opt_steps - stamp->steps
+				   : life->optimizers - stamp->optimizers;
+	uint32_t calls = (uint32_t)m->steps.n[STEP_CALL] - stamp->calls;
 	const struct site *site = &m->sites.all[rec->site];
-	bool freed_by_other_thread = site->node && l->freeing_thread_no &&
-				     l->freeing_thread_no - 1 != site->thread;
-	bool in_same_stretch = l->stretch_no == rec->stamp + 1;
+	bool freed_by_other_thread = site->node && life->freeing_thread_no &&
+				     life->freeing_thread_no - 1 != site->thread;
+	bool in_same_stretch = life->stretch_no == rec->stamp + 1;
 
 	/* A block of the device "host" is the memory of many objects, and is found some time after
 	 * they are made. One of "malloc" stands for others. */
-	if (s->phase == LIFE_NONE || device__in_pieces(dev->pub.device))
+	if (stamp->phase == LIFE_NONE || device__in_pieces(dev->pub.device))
 		return CATEGORY_UNKNOWN;
 	/* The engine's thread frees the temporaries of its nodes, and the program frees gradients. */
-	if (in_same_stretch && s->phase == PHASE_BACKWARD && dead && freed_by_other_thread)
+	if (in_same_stretch && stamp->phase == PHASE_BACKWARD && dead && freed_by_other_thread)
 		return CATEGORY_GRADIENT;
 	if (in_same_stretch)
 		return dead ? CATEGORY_TEMPORARY : CATEGORY_UNKNOWN;
-	switch (s->phase) {
+	switch (stamp->phase) {
 	case PHASE_FORWARD:
-		return l->backwards != s->backwards && steps < OUTLIVED ? CATEGORY_ACTIVATION
-									: CATEGORY_UNKNOWN;
+		return life->backwards != stamp->backwards && steps < OUTLIVED ? CATEGORY_ACTIVATION
+									       : CATEGORY_UNKNOWN;
 	case PHASE_BACKWARD:
-		if (!opt_steps && !l->optimizers)
+		if (!opt_steps && !life->optimizers)
 			return calls < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 		return steps && steps < OUTLIVED ? CATEGORY_GRADIENT : CATEGORY_UNKNOWN;
 	case PHASE_OPTIMIZER:
 		return steps > 1 ? CATEGORY_OPTIMIZER_STATE : CATEGORY_UNKNOWN;
 	}
-	return category_of_other(m, l, s, steps, dead);
+	return category_of_other(m, life, stamp, steps, dead);
 }
 
 /* Returns the category of a block from before the first forward that is live: a parameter, a buffer
@@ -264,16 +265,17 @@ static uint8_t category_of_first(const struct model *m, const struct life *l, co
  * failed. */
 static uint8_t category_of_live(const struct model *m, const struct life *l, const struct rec *rec)
 {
-	const struct stamp *s = &l->stamps[rec->stamp];
+	const struct stamp *stamp = &l->stamps[rec->stamp];
 	const struct site *site = &m->sites.all[rec->site];
 	struct stack_origin origin = attribution__stack(m->attribution, site->stack);
 	uint64_t opt_steps = m->steps.n[STEP_OPT];
-	uint32_t steps = opt_steps ? (uint32_t)opt_steps - s->steps : l->optimizers - s->optimizers;
-	bool this_pass = !steps && l->backwards == s->backwards;
+	uint32_t steps = opt_steps ? (uint32_t)opt_steps - stamp->steps
+				   : l->optimizers - stamp->optimizers;
+	bool this_pass = !steps && l->backwards == stamp->backwards;
 	/* In a server, memory that a forward leaves is a cache, too. */
 	bool trains = l->backwards || l->optimizers || l->failed;
 
-	switch (s->phase) {
+	switch (stamp->phase) {
 	case PHASE_FORWARD:
 		return this_pass && trains ? CATEGORY_ACTIVATION : CATEGORY_UNKNOWN;
 	case PHASE_BACKWARD:
@@ -291,9 +293,9 @@ static uint8_t category_of_live(const struct model *m, const struct life *l, con
 		return steps ? CATEGORY_OPTIMIZER_STATE : origin.made_for;
 	}
 	/* After the model's forward: the loss. */
-	if (s->after == PHASE_FORWARD && this_pass && trains)
+	if (stamp->after == PHASE_FORWARD && this_pass && trains)
 		return CATEGORY_ACTIVATION;
-	return category_of_first(m, l, s, site, steps);
+	return category_of_first(m, l, stamp, site, steps);
 }
 
 /* Returns the category in a recording without the program's objects. dead: the block is freed now. */

@@ -150,8 +150,8 @@ static void keep_details(struct extent *e, const struct extent *old, uint32_t li
 /* Handles EVENT_CUDA_ALLOC. Returns 0 or -ENOMEM. */
 static int take_memory(struct model *m, const struct event *e)
 {
-	enum extent_class c = class_of(e->how);
-	bool by_address = c == EXTENT_MEMORY || c == EXTENT_RESERVED;
+	enum extent_class class = class_of(e->how);
+	bool by_address = class == EXTENT_MEMORY || class == EXTENT_RESERVED;
 	struct extent taken = extent_of(m, e);
 	const struct extent *old;
 	struct extents *in;
@@ -161,7 +161,7 @@ static int take_memory(struct model *m, const struct event *e)
 
 	if (!e->how || e->how >= MEM_HOW_NR || bad_range(e))
 		return 0;
-	if (c != EXTENT_HOST && find_device(m, e, &dev))
+	if (class != EXTENT_HOST && find_device(m, e, &dev))
 		return -ENOMEM;
 	if (dev && dev__is_new(dev, e))
 		dev__begin(m, dev, e);
@@ -171,7 +171,7 @@ static int take_memory(struct model *m, const struct event *e)
 		dev->pub.retry_stack = e->stack;
 	}
 	/* The allocator's tables may have listed the segment before the call returned. */
-	old = find_extent(m, c, e->addr, &in, &other);
+	old = find_extent(m, class, e->addr, &in, &other);
 	if (old && old->listed && old->addr == e->addr && old->size == e->size && other == dev)
 		keep_details(&taken, old, old->listed);
 	/* Memory is mapped again below a segment that other code unmapped, as at the wake-up of
@@ -183,10 +183,10 @@ static int take_memory(struct model *m, const struct event *e)
 	if (wakes)
 		keep_details(&taken, old, dev->round);
 	before = dev ? dev->extents.sums[SUM_SEGMENTS] : 0;
-	if (by_address && (cut_everywhere(m, c, e->addr, e->size) ||
+	if (by_address && (cut_everywhere(m, class, e->addr, e->size) ||
 			   cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size)))
 		return -ENOMEM;
-	if (extents__put(dev ? &dev->extents : &m->loose, c, &taken, true))
+	if (extents__put(dev ? &dev->extents : &m->loose, class, &taken, true))
 		return -ENOMEM;
 	if (dev && !wakes)
 		update_reserved(m, dev, before, e->time);
@@ -196,7 +196,7 @@ static int take_memory(struct model *m, const struct event *e)
 /* Handles EVENT_CUDA_FREE. Returns 0 or -ENOMEM. */
 static int return_memory(struct model *m, const struct event *e)
 {
-	enum extent_class c = class_of(e->how);
+	enum extent_class class = class_of(e->how);
 	const struct extent *old;
 	struct extents *in;
 	struct dev *dev;
@@ -210,7 +210,7 @@ static int return_memory(struct model *m, const struct event *e)
 	if (e->how == MEM_RESERVED && !bad_range(e) &&
 	    cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size))
 		return -ENOMEM;
-	old = find_extent(m, c, e->addr, &in, &dev);
+	old = find_extent(m, class, e->addr, &in, &dev);
 	if (!old)
 		return 0; /* taken before attach */
 	before = in->sums[SUM_SEGMENTS];
@@ -221,13 +221,13 @@ static int return_memory(struct model *m, const struct event *e)
 		err = cut_everywhere(m, EXTENT_UNMAPPED, old->addr, old->size);
 	if (err)
 		return err;
-	old = find_extent(m, c, e->addr, &in, &dev); /* the changes may have moved it */
+	old = find_extent(m, class, e->addr, &in, &dev); /* the changes may have moved it */
 	/* Part of a mapping can be unmapped, and a listed segment may be many mappings. Other
 	 * memory is returned as a whole. */
 	if (e->how == MEM_MAPPED && !bad_range(e))
-		err = extents__cut(in, c, e->addr, e->size);
+		err = extents__cut(in, class, e->addr, e->size);
 	else if (old->addr == e->addr)
-		err = extents__del(in, c, e->addr, true);
+		err = extents__del(in, class, e->addr, true);
 	if (err)
 		return err;
 	/* PyTorch still counts a segment whose memory other code unmapped. */

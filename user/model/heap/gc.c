@@ -262,7 +262,7 @@ out:
 
 int gc__all(struct model *m)
 {
-	struct in_use u = { 0 };
+	struct in_use in_use = { 0 };
 	uint32_t most = 0; /* entries of the largest table after the sweep */
 	int err;
 
@@ -271,17 +271,17 @@ int gc__all(struct model *m)
 		m->sites.sweep_at = UINT32_MAX;
 		return 0;
 	}
-	err = mark_used(m, &u);
+	err = mark_used(m, &in_use);
 	if (err)
 		goto out;
-	err = sweep_sites(m, u.sites);
+	err = sweep_sites(m, in_use.sites);
 	if (err)
 		goto out;
-	err = sweep_requests_and_labels(m, &u);
+	err = sweep_requests_and_labels(m, &in_use);
 out:
-	free(u.sites);
-	free(u.requests);
-	free(u.labels);
+	free(in_use.sites);
+	free(in_use.requests);
+	free(in_use.labels);
 	/* If most entries are in use, wait for twice as many before the next sweep. */
 	for (int i = 0; i < 3; i++) {
 		uint32_t n[] = { m->requests.n, m->labels.n, m->sites.index.n };

@@ -181,28 +181,28 @@ static void begin_values(struct growth_watch *w, struct growth_unit *u)
  * all 0 has no array. Returns 0 or -ENOMEM. */
 static int append_live_bytes(struct growth_watch *w, struct growth_unit *u, unsigned track)
 {
-	struct growth_series *s = &u->s[track];
+	struct growth_series *series = &u->s[track];
 	uint32_t wanted = w->track[track].n, cap;
 	uint64_t *values;
 
-	if (!s->v && !u->live) {
-		s->n = wanted;
+	if (!series->v && !u->live) {
+		series->n = wanted;
 		return 0;
 	}
-	if (wanted > s->cap) {
-		for (cap = s->cap ? s->cap : VALUES_LEAST; cap < wanted; cap *= 2)
+	if (wanted > series->cap) {
+		for (cap = series->cap ? series->cap : VALUES_LEAST; cap < wanted; cap *= 2)
 			;
-		values = realloc(s->v, cap * sizeof(*values));
+		values = realloc(series->v, cap * sizeof(*values));
 		if (!values)
 			return -ENOMEM;
-		if (!s->v)
-			memset(values, 0, s->n * sizeof(*values));
-		w->cells += cap - s->cap;
-		s->v = values;
-		s->cap = cap;
+		if (!series->v)
+			memset(values, 0, series->n * sizeof(*values));
+		w->cells += cap - series->cap;
+		series->v = values;
+		series->cap = cap;
 	}
-	while (s->n < wanted)
-		s->v[s->n++] = u->live;
+	while (series->n < wanted)
+		series->v[series->n++] = u->live;
 	return 0;
 }
 
@@ -267,20 +267,20 @@ static int halve_values(struct growth_watch *w)
 /* Sets value `at` of each device's sums. Returns 0 or -ENOMEM. */
 static int note_sums(struct model *m, unsigned track, uint32_t at)
 {
-	struct growth_watch *w = m->growth;
+	struct growth_watch *watch = m->growth;
 
-	if (array__grow_zero(&w->sums, &w->nsums, m->ndevs, sizeof(*w->sums)))
+	if (array__grow_zero(&watch->sums, &watch->nsums, m->ndevs, sizeof(*watch->sums)))
 		return -ENOMEM;
 	for (uint32_t d = 0; d < m->ndevs; d++) {
 		const struct dev *dev = m->devs[d];
 
-		if (!w->sums[d])
-			w->sums[d] = calloc(1, sizeof(*w->sums[d]));
-		if (!w->sums[d])
+		if (!watch->sums[d])
+			watch->sums[d] = calloc(1, sizeof(*watch->sums[d]));
+		if (!watch->sums[d])
 			return -ENOMEM;
-		w->sums[d]->v[track][SUM_ALLOCATED][at] = dev->pub.allocated - dev->late;
-		w->sums[d]->v[track][SUM_RESERVED][at] = dev->pub.reserved;
-		w->sums[d]->v[track][SUM_TAKEN][at] = dev->extents.sums[SUM_OTHERS];
+		watch->sums[d]->v[track][SUM_ALLOCATED][at] = dev->pub.allocated - dev->late;
+		watch->sums[d]->v[track][SUM_RESERVED][at] = dev->pub.reserved;
+		watch->sums[d]->v[track][SUM_TAKEN][at] = dev->extents.sums[SUM_OTHERS];
 	}
 	return 0;
 }
@@ -440,9 +440,9 @@ static int examine_calls(const struct model *m, uint32_t dev, unsigned track, ui
  * Returns 0 or -ENOMEM. */
 static int end_optimizer_step(struct model *m, unsigned track)
 {
-	struct growth_watch *w = m->growth;
-	struct growth_inside_watch *inside = &w->inside;
-	uint64_t calls = track == TRACK_INSIDE ? inside->calls : w->track[track].passed;
+	struct growth_watch *watch = m->growth;
+	struct growth_inside_watch *inside = &watch->inside;
+	uint64_t calls = track == TRACK_INSIDE ? inside->calls : watch->track[track].passed;
 	struct growth_interval now;
 
 	inside->steps_of[bucket_of(calls)]++;
@@ -460,7 +460,7 @@ static int end_optimizer_step(struct model *m, unsigned track)
 		}
 	}
 	inside->round++;
-	w->track[TRACK_INSIDE] = (struct growth_track){ .stride = 1 };
+	watch->track[TRACK_INSIDE] = (struct growth_track){ .stride = 1 };
 	return 0;
 }
 
@@ -482,8 +482,8 @@ static bool is_long_step(const struct growth_inside_watch *s, uint64_t calls)
 static int find_inside(const struct model *m, uint32_t dev_index, struct growth_inside *ret,
 		       struct growth_interval *best)
 {
-	struct growth_watch *w = m->growth;
-	const struct growth_track *t = &w->track[TRACK_INSIDE];
+	struct growth_watch *watch = m->growth;
+	const struct growth_track *track = &watch->track[TRACK_INSIDE];
 	const struct dev *dev = m->devs[dev_index];
 	struct growth_interval now;
 	bool open = false;
@@ -491,15 +491,15 @@ static int find_inside(const struct model *m, uint32_t dev_index, struct growth_
 
 	*best = (struct growth_interval){ .unit_no = 0 };
 	*ret = (struct growth_inside){ .known = false };
-	if (w->kind != STEP_OPT || w->requests.file)
+	if (watch->kind != STEP_OPT || watch->requests.file)
 		return 0;
 	err = examine_calls(m, dev_index, TRACK_INSIDE, 0, &now);
 	if (err)
 		return err;
-	if (dev_index < w->inside.nbest)
-		*best = w->inside.best[dev_index];
-	if (now.unit_no && is_long_step(&w->inside, now.calls)) {
-		uint64_t last = w->sums[dev_index]->v[TRACK_INSIDE][SUM_ALLOCATED][t->n - 1];
+	if (dev_index < watch->inside.nbest)
+		*best = watch->inside.best[dev_index];
+	if (now.unit_no && is_long_step(&watch->inside, now.calls)) {
+		uint64_t last = watch->sums[dev_index]->v[TRACK_INSIDE][SUM_ALLOCATED][track->n - 1];
 
 		/* Most of the memory is live still. */
 		open = now.top - last < now.grown / 2;
@@ -507,7 +507,7 @@ static int find_inside(const struct model *m, uint32_t dev_index, struct growth_
 			*best = now;
 	}
 	/* Growth in a step like most others, or far below the device's peak, does not matter. */
-	if (!best->unit_no || !is_long_step(&w->inside, best->calls) ||
+	if (!best->unit_no || !is_long_step(&watch->inside, best->calls) ||
 	    best->grown < dev->pub.peak_allocated / INSIDE_PART ||
 	    best->top < dev->pub.peak_allocated / 2) {
 		best->unit_no = 0;
@@ -532,21 +532,21 @@ static int find_inside(const struct model *m, uint32_t dev_index, struct growth_
 
 int growth__watch(struct model *m, enum group by)
 {
-	struct growth_watch *w;
+	struct growth_watch *watch;
 
 	if (by != BY_LINE && by != BY_STACK && by != BY_MODULE && by != BY_CATEGORY)
 		return -EINVAL;
 	if (m->growth)
 		return m->growth->by == by ? 0 : -EINVAL;
-	w = calloc(1, sizeof(*w));
-	if (!w)
+	watch = calloc(1, sizeof(*watch));
+	if (!watch)
 		return -ENOMEM;
-	w->by = by;
-	w->max = TREND_MAX;
-	w->kind = STEP_CALL;
+	watch->by = by;
+	watch->max = TREND_MAX;
+	watch->kind = STEP_CALL;
 	for (int t = 0; t < TRACK_NR; t++)
-		w->track[t] = (struct growth_track){ .on = t != TRACK_INSIDE, .stride = 1 };
-	m->growth = w;
+		watch->track[t] = (struct growth_track){ .on = t != TRACK_INSIDE, .stride = 1 };
+	m->growth = watch;
 	return 0;
 }
 
@@ -670,22 +670,22 @@ static int end_step(struct model *m)
 
 int growth__end_step(struct model *m, enum step_kind kind)
 {
-	struct growth_watch *w = m->growth;
-	struct growth_track *t = &w->track[TRACK_STEPS];
+	struct growth_watch *watch = m->growth;
+	struct growth_track *track = &watch->track[TRACK_STEPS];
 
-	if (w->requests.file)
+	if (watch->requests.file)
 		return 0;
-	if (kind != w->kind) {
+	if (kind != watch->kind) {
 		if (kind == STEP_CALL)
 			return end_inner_call(m);
 		/* The first optimizer step: until now calls counted as steps; from now on they
 		 * count within a step only. */
 		if (end_optimizer_step(m, TRACK_STEPS))
 			return -ENOMEM;
-		if (t->passed)
-			clear_values(w, TRACK_STEPS);
-		t->on = true;
-		w->kind = kind;
+		if (track->passed)
+			clear_values(watch, TRACK_STEPS);
+		track->on = true;
+		watch->kind = kind;
 	} else if (kind == STEP_OPT && end_optimizer_step(m, TRACK_INSIDE)) {
 		return -ENOMEM;
 	}
@@ -694,29 +694,29 @@ int growth__end_step(struct model *m, enum step_kind kind)
 
 int growth__advance_time(struct model *m, uint64_t time)
 {
-	struct growth_watch *w = m->growth;
-	struct growth_track *t = &w->track[TRACK_TIME];
+	struct growth_watch *watch = m->growth;
+	struct growth_track *track = &watch->track[TRACK_TIME];
 
-	if (!w->begun) {
-		w->begun = true;
-		w->start = time;
+	if (!watch->begun) {
+		watch->begun = true;
+		watch->start = time;
 	}
-	if (time > w->now)
-		w->now = time;
-	if (!t->on || w->now <= w->start || w->now < w->due)
+	if (time > watch->now)
+		watch->now = time;
+	if (!track->on || watch->now <= watch->start || watch->now < watch->due)
 		return 0;
 	/* First makes room for all values up to now, then adds them. */
-	while ((w->now - w->start) / GROWTH_SLICE / t->stride > w->max)
-		if (thin_values(w, TRACK_TIME))
+	while ((watch->now - watch->start) / GROWTH_SLICE / track->stride > watch->max)
+		if (thin_values(watch, TRACK_TIME))
 			return -ENOMEM;
-	while ((w->now - w->start) / GROWTH_SLICE / t->stride > t->n) {
-		t->passed = (t->n + 1) * t->stride;
+	while ((watch->now - watch->start) / GROWTH_SLICE / track->stride > track->n) {
+		track->passed = (track->n + 1) * track->stride;
 		if (add_value(m, TRACK_TIME))
 			return -ENOMEM;
 	}
-	if (__builtin_mul_overflow((t->n + 1) * t->stride, GROWTH_SLICE, &w->due) ||
-	    __builtin_add_overflow(w->due, w->start, &w->due))
-		w->due = UINT64_MAX;
+	if (__builtin_mul_overflow((track->n + 1) * track->stride, GROWTH_SLICE, &watch->due) ||
+	    __builtin_add_overflow(watch->due, watch->start, &watch->due))
+		watch->due = UINT64_MAX;
 	return 0;
 }
 
@@ -984,33 +984,33 @@ static bool is_counted(const struct site *s)
 int growth__block_allocated(struct model *m, uint32_t site)
 {
 	const struct site *s = &m->sites.all[site];
-	struct growth_unit *u;
+	struct growth_unit *unit;
 
 	if (!is_counted(s))
 		return 0;
-	if (get_unit(m, site, &u))
+	if (get_unit(m, site, &unit))
 		return -ENOMEM;
 	for (unsigned t = 0; t < TRACK_NR; t++) {
-		struct growth_series *values = &u->s[t];
+		struct growth_series *values = &unit->s[t];
 
 		if (!m->growth->track[t].on ||
 		    (values->n == m->growth->track[t].n &&
-		     (t != TRACK_INSIDE || u->round == m->growth->inside.round)))
+		     (t != TRACK_INSIDE || unit->round == m->growth->inside.round)))
 			continue;
 		/* The first allocation after a value: the live bytes are still the value's. */
-		values->settled = u->live;
-		values->settled_allocations = u->allocations;
-		if (fill_values(m->growth, u, t))
+		values->settled = unit->live;
+		values->settled_allocations = unit->allocations;
+		if (fill_values(m->growth, unit, t))
 			return -ENOMEM;
 	}
-	update_tops(m->growth, u);
+	update_tops(m->growth, unit);
 	m->growth->allocs++;
 	m->growth->last_alloc = m->growth->now;
-	u->live += s->size;
-	if (u->live > u->tops.top)
-		u->tops.top = u->live;
-	u->allocated += s->size;
-	u->allocations++;
+	unit->live += s->size;
+	if (unit->live > unit->tops.top)
+		unit->tops.top = unit->live;
+	unit->allocated += s->size;
+	unit->allocations++;
 	if (!begins_request(m, s))
 		return 0;
 	m->growth->requests.dev_no = s->dev + 1u;
@@ -1019,47 +1019,47 @@ int growth__block_allocated(struct model *m, uint32_t site)
 
 int growth__block_freed(struct model *m, const struct dev *dev, const struct rec *rec)
 {
-	const struct site *s = &m->sites.all[rec->site];
-	struct growth_unit *u;
+	const struct site *site = &m->sites.all[rec->site];
+	struct growth_unit *unit;
 
-	if (!is_counted(s))
+	if (!is_counted(site))
 		return 0;
-	if (get_unit(m, rec->site, &u))
+	if (get_unit(m, rec->site, &unit))
 		return -ENOMEM;
-	update_tops(m->growth, u);
+	update_tops(m->growth, unit);
 	for (unsigned t = 0; t < TRACK_NR; t++) {
 		if (!m->growth->track[t].on)
 			continue;
-		if (fill_values(m->growth, u, t))
+		if (fill_values(m->growth, unit, t))
 			return -ENOMEM;
-		note_free(m, dev, rec, u, t);
-		if (note_name(m, dev, rec, u, t))
+		note_free(m, dev, rec, unit, t);
+		if (note_name(m, dev, rec, unit, t))
 			return -ENOMEM;
 	}
-	u->live -= s->size;
+	unit->live -= site->size;
 	return 0;
 }
 
 void growth__unwatch(struct model *m)
 {
-	struct growth_watch *w = m->growth;
+	struct growth_watch *watch = m->growth;
 
-	if (!w)
+	if (!watch)
 		return;
-	for (uint32_t i = 0; i < w->n; i++)
+	for (uint32_t i = 0; i < watch->n; i++)
 		for (int t = 0; t < TRACK_NR; t++)
-			free(w->units[i].s[t].v);
-	for (uint32_t i = 0; i < w->nsums; i++)
-		free(w->sums[i]);
+			free(watch->units[i].s[t].v);
+	for (uint32_t i = 0; i < watch->nsums; i++)
+		free(watch->sums[i]);
 	for (int t = 0; t < TRACK_NR; t++)
-		free_names(&w->late_names[t].names);
-	free(w->sums);
-	free(w->inside.best);
-	free(w->units);
-	free(w->index.slots);
-	free(w->unit_no_by_site);
-	free(w->requests.locs);
-	free(w);
+		free_names(&watch->late_names[t].names);
+	free(watch->sums);
+	free(watch->inside.best);
+	free(watch->units);
+	free(watch->index.slots);
+	free(watch->unit_no_by_site);
+	free(watch->requests.locs);
+	free(watch);
 	m->growth = NULL;
 }
 
@@ -1121,21 +1121,22 @@ const char *growth__kind(enum growth_kind k)
  * recording did. */
 static unsigned choose_track(const struct model *m)
 {
-	const struct growth_watch *w = m->growth;
-	uint64_t last = m->steps.last_end[w->kind];
+	const struct growth_watch *watch = m->growth;
+	uint64_t last = m->steps.last_end[watch->kind];
 
-	if (w->requests.file)
+	if (watch->requests.file)
 		return TRACK_STEPS;
 	/* Few steps, and after them only calls: calls are the clock. */
-	if (w->kind == STEP_OPT && w->track[TRACK_STEPS].passed < TREND_MIN &&
-	    w->track[TRACK_INSIDE].n >= TREND_MIN)
+	if (watch->kind == STEP_OPT && watch->track[TRACK_STEPS].passed < TREND_MIN &&
+	    watch->track[TRACK_INSIDE].n >= TREND_MIN)
 		return TRACK_INSIDE;
-	if (!w->track[TRACK_STEPS].passed)
+	if (!watch->track[TRACK_STEPS].passed)
 		return TRACK_TIME;
-	if (w->track[TRACK_STEPS].passed >= TREND_MIN || !w->track[TRACK_TIME].on)
+	if (watch->track[TRACK_STEPS].passed >= TREND_MIN || !watch->track[TRACK_TIME].on)
 		return TRACK_STEPS;
-	return last < w->start || last - w->start < (w->now - w->start) / 2 ? TRACK_TIME
-									    : TRACK_STEPS;
+	return last < watch->start || last - watch->start < (watch->now - watch->start) / 2
+		       ? TRACK_TIME
+		       : TRACK_STEPS;
 }
 
 /* Sets what the requests are: their line, device, and seconds from one to the next. */
@@ -1168,27 +1169,28 @@ static enum growth_clock clock_of(const struct judge *j)
 static void describe_values(const struct judge *j)
 {
 	const struct growth_track *progress = &j->w->track[j->track];
-	struct growth *g = j->g;
+	struct growth *growth = j->g;
 
-	g->clock = clock_of(j);
-	g->steps = progress->passed;
+	growth->clock = clock_of(j);
+	growth->steps = progress->passed;
 	if (j->track == TRACK_INSIDE) {
-		g->steps = j->w->inside.calls;
-		g->after_steps = j->w->track[TRACK_STEPS].passed;
-	} else if (g->clock == GROWTH_STEPS || g->clock == GROWTH_CALLS) {
-		g->steps = model__whole_steps(j->m);
+		growth->steps = j->w->inside.calls;
+		growth->after_steps = j->w->track[TRACK_STEPS].passed;
+	} else if (growth->clock == GROWTH_STEPS || growth->clock == GROWTH_CALLS) {
+		growth->steps = model__whole_steps(j->m);
 	}
-	g->first_is_partial = g->steps < progress->passed;
-	if (g->clock == GROWTH_REQUESTS)
+	growth->first_is_partial = growth->steps < progress->passed;
+	if (growth->clock == GROWTH_REQUESTS)
 		describe_requests(j);
-	g->stride = progress->stride;
-	g->slice = g->clock == GROWTH_TIME ? (double)progress->stride * (double)GROWTH_SLICE / 1e9
-					   : 0;
-	g->values = progress->n;
-	if (g->clock == GROWTH_TIME && j->w->last_alloc >= j->w->start &&
+	growth->stride = progress->stride;
+	growth->slice = growth->clock == GROWTH_TIME
+				? (double)progress->stride * (double)GROWTH_SLICE / 1e9
+				: 0;
+	growth->values = progress->n;
+	if (growth->clock == GROWTH_TIME && j->w->last_alloc >= j->w->start &&
 	    (j->w->last_alloc - j->w->start) / GROWTH_SLICE / progress->stride < progress->n)
-		g->values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / progress->stride;
-	g->coarse = j->w->coarse;
+		growth->values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / progress->stride;
+	growth->coarse = j->w->coarse;
 }
 
 /* Converts a slope per value to bytes per step, or per second with GROWTH_TIME. */
@@ -1231,10 +1233,10 @@ static void add_live(const struct judge *j, const struct rec *rec, struct survey
 	s->old += is_old(j->w, rec, j->track, age) ? size : 0;
 }
 
-/* Surveys the blocks of all units. 0 or -ENOMEM. */
+/* Sets j->survey, an entry for each unit, from the live blocks. Returns 0 or -ENOMEM. */
 static int survey_blocks(struct judge *j)
 {
-	uint64_t addr, i;
+	uint64_t addr, index;
 	size_t pos = 0;
 	int err;
 
@@ -1252,8 +1254,8 @@ static int survey_blocks(struct judge *j)
 			j->survey[unit_no - 1].of_category[b->category] += j->m->sites.all[b->site]
 										   .size;
 	}
-	while (map64__next(j->dev->blocks.at, &pos, &addr, &i)) {
-		const struct rec *rec = &j->dev->blocks.recs[i];
+	while (map64__next(j->dev->blocks.at, &pos, &addr, &index)) {
+		const struct rec *rec = &j->dev->blocks.recs[index];
 		uint32_t unit_no = rec->site < j->w->nsites ? j->w->unit_no_by_site[rec->site] : 0;
 
 		if (unit_no)
@@ -1531,31 +1533,31 @@ static void add_line(struct judge *j, const struct growth_unit *u)
 				    .allocated = u->allocated,
 				    .allocations = u->allocations };
 	const struct survey *survey = &j->survey[u - j->w->units];
-	struct growth *g = j->g;
+	struct growth *growth = j->g;
 	size_t first = 0;
 
 	/* A line's values begin with the first that is not 0. */
-	while (first + 1 < g->values && !line.values[first])
+	while (first + 1 < growth->values && !line.values[first])
 		first++;
 	line.values += first;
-	opts.first_is_partial = !first && first_value_is_partial(g);
-	trend__judge(line.values, g->values - first, &opts, &line.trend);
+	opts.first_is_partial = !first && first_value_is_partial(growth);
+	trend__judge(line.values, growth->values - first, &opts, &line.trend);
 	if (line.trend.verdict == TREND_FLAT)
 		return;
-	line.per_step = per_step(g, line.trend.slope);
+	line.per_step = per_step(growth, line.trend.slope);
 	line.per_block = per_block(u, j->track);
 	line.old = survey->old;
 	line.kind = survey->old < line.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
 	set_survival(u, survey, j->track, &line);
 	describe_line(j, u, &line);
 	set_names(j, u - j->w->units, &line);
-	g->lines[g->n++] = line;
+	growth->lines[growth->n++] = line;
 }
 
 /* Judges all units of the device. Returns 0 or -errno. */
 static int judge_lines(struct judge *j)
 {
-	struct growth *g = j->g;
+	struct growth *growth = j->g;
 	int err = gather_rows(j);
 
 	if (err)
@@ -1565,10 +1567,11 @@ static int judge_lines(struct judge *j)
 			continue;
 		if (fill_values(j->w, &j->w->units[i], j->track))
 			return -ENOMEM;
-		g->tested += !is_constant(unit_series(&j->w->units[i], j->track), g->values);
+		growth->tested += !is_constant(unit_series(&j->w->units[i], j->track),
+					       growth->values);
 	}
-	g->lines = calloc((size_t)j->w->n + 1, sizeof(*g->lines));
-	if (!g->lines)
+	growth->lines = calloc((size_t)j->w->n + 1, sizeof(*growth->lines));
+	if (!growth->lines)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < j->w->n; i++)
 		if (j->w->units[i].key.dev == j->dev_index + 1)
@@ -1608,29 +1611,29 @@ static int add_up_category(struct judge *j, uint8_t category, uint64_t *sum,
 /* Judges the sum of each category. Returns 0 or -ENOMEM. */
 static int judge_categories(struct judge *j)
 {
-	struct growth *g = j->g;
+	struct growth *growth = j->g;
 	struct trend_opts opts = { .min_growth = j->min_growth,
 				   .tests = CATEGORY_NR,
-				   .first_is_partial = first_value_is_partial(g) };
+				   .first_is_partial = first_value_is_partial(growth) };
 
 	j->by_category = calloc((size_t)CATEGORY_NR * TREND_MAX, sizeof(*j->by_category));
-	g->lines = calloc(CATEGORY_NR, sizeof(*g->lines));
-	if (!j->by_category || !g->lines)
+	growth->lines = calloc(CATEGORY_NR, sizeof(*growth->lines));
+	if (!j->by_category || !growth->lines)
 		return -ENOMEM;
-	g->tested = CATEGORY_NR;
+	growth->tested = CATEGORY_NR;
 	for (int c = 0; c < CATEGORY_NR; c++) {
 		uint64_t *sum = j->by_category + (size_t)c * TREND_MAX;
-		struct growth_line *line = &g->lines[g->n];
+		struct growth_line *line = &growth->lines[growth->n];
 		struct growth_unit all = { .live = 0 };
 		struct survey of_all = { .old = 0 };
 
 		if (add_up_category(j, c, sum, &all, &of_all))
 			return -ENOMEM;
-		trend__judge(sum, g->values, &opts, &line->trend);
+		trend__judge(sum, growth->values, &opts, &line->trend);
 		if (line->trend.verdict == TREND_FLAT)
 			continue;
 		line->values = sum;
-		line->per_step = per_step(g, line->trend.slope);
+		line->per_step = per_step(growth, line->trend.slope);
 		line->per_block = per_block(&all, j->track);
 		line->old = of_all.old;
 		line->kind = line->old < line->trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
@@ -1640,7 +1643,7 @@ static int judge_categories(struct judge *j)
 		line->row.count = of_all.blocks;
 		line->row.category = category__name(c);
 		set_survival(&all, &of_all, j->track, line);
-		g->n++;
+		growth->n++;
 	}
 	return 0;
 }
@@ -1767,17 +1770,17 @@ static void set_peak_row(const struct model *m, const struct growth_unit *u, str
 static void find_peak_lines(const struct model *m, uint32_t dev_index, struct growth_line *ret_line,
 			    struct growth_peaks *ret)
 {
-	struct growth_watch *w = m->growth;
+	struct growth_watch *watch = m->growth;
 	double fastest = 0, fastest_input = 0;
 	uint32_t line_no = 0, input_no = 0; /* units */
 
-	for (uint32_t i = 0; i < w->n; i++) {
-		struct growth_unit *u = &w->units[i];
+	for (uint32_t i = 0; i < watch->n; i++) {
+		struct growth_unit *u = &watch->units[i];
 		double slope;
 
 		if (u->key.dev != dev_index + 1)
 			continue;
-		slope = slope_of_tops(w, u);
+		slope = slope_of_tops(watch, u);
 		if (slope > fastest) {
 			fastest = slope;
 			line_no = i + 1;
@@ -1789,14 +1792,15 @@ static void find_peak_lines(const struct model *m, uint32_t dev_index, struct gr
 	}
 	if (line_no) {
 		*ret_line = (struct growth_line){ .per_step = fastest, .trend = ret->trend };
-		set_peak_row(m, &w->units[line_no - 1], &ret_line->row);
+		set_peak_row(m, &watch->units[line_no - 1], &ret_line->row);
 		ret->line = ret_line;
 	}
 	if (input_no && input_no != line_no)
-		set_peak_row(m, &w->units[input_no - 1], &ret->input);
+		set_peak_row(m, &watch->units[input_no - 1], &ret->input);
 }
 
-/* Sets *ret for a device; *line is memory for ret->line. ends: growth at the steps' ends. */
+/* Judges whether the peaks of a device's steps grow, and if so finds the lines. *line is memory for
+ * ret->line. ends: growth at the steps' ends. */
 static void judge_peaks(const struct model *m, uint32_t dev_index, const struct growth_sum *ends,
 			uint64_t min_growth, struct growth_line *line, struct growth_peaks *ret)
 {
@@ -1831,7 +1835,7 @@ static void judge_peaks(const struct model *m, uint32_t dev_index, const struct 
 /* Judges everything about the device. Returns 0 or -errno. */
 static int judge_all(struct judge *j)
 {
-	struct growth *g = j->g;
+	struct growth *growth = j->g;
 	int err;
 
 	describe_values(j);
@@ -1844,30 +1848,31 @@ static int judge_all(struct judge *j)
 	err = j->w->by == BY_CATEGORY ? judge_categories(j) : judge_lines(j);
 	if (err)
 		return err;
-	judge_sum(j, SUM_ALLOCATED, &g->allocated);
-	g->observed = count_observed(j);
-	trend__limit(&g->allocated.trend, g->observed);
-	for (size_t i = 0; i < g->n; i++) {
-		struct trend *t = &g->lines[i].trend;
+	judge_sum(j, SUM_ALLOCATED, &growth->allocated);
+	growth->observed = count_observed(j);
+	trend__limit(&growth->allocated.trend, growth->observed);
+	for (size_t i = 0; i < growth->n; i++) {
+		struct trend *t = &growth->lines[i].trend;
 
 		/* A block whose free was lost looks as if it had stayed. */
 		if (j->m->lost && t->confidence > TREND_MEDIUM)
 			t->confidence = TREND_MEDIUM;
-		trend__limit(t, g->observed);
+		trend__limit(t, growth->observed);
 	}
-	g->pieces = j->dev->pub.device.type == DEVICE_HOST;
-	for (size_t i = 0; i < g->n && g->pieces; i++) {
-		g->lines[i].ages = 0;
-		g->lines[i].per_block = 0;
+	growth->pieces = j->dev->pub.device.type == DEVICE_HOST;
+	for (size_t i = 0; i < growth->n && growth->pieces; i++) {
+		growth->lines[i].ages = 0;
+		growth->lines[i].per_block = 0;
 	}
-	qsort(g->lines, g->n, sizeof(*g->lines), cmp_line);
-	judge_sum(j, SUM_RESERVED, &g->reserved);
-	judge_sum(j, SUM_TAKEN, &g->others);
-	if (g->clock == GROWTH_STEPS || (g->clock == GROWTH_CALLS && !g->after_steps))
-		judge_peaks(j->m, j->dev_index, &g->allocated, j->min_growth,
-			    &((struct growth_pool *)g->pool)->peaks, &g->peaks);
-	g->has_reserved = j->dev->pub.has_totals;
-	g->has_others = !device__on_host(j->dev->pub.device);
+	qsort(growth->lines, growth->n, sizeof(*growth->lines), cmp_line);
+	judge_sum(j, SUM_RESERVED, &growth->reserved);
+	judge_sum(j, SUM_TAKEN, &growth->others);
+	if (growth->clock == GROWTH_STEPS ||
+	    (growth->clock == GROWTH_CALLS && !growth->after_steps))
+		judge_peaks(j->m, j->dev_index, &growth->allocated, j->min_growth,
+			    &((struct growth_pool *)growth->pool)->peaks, &growth->peaks);
+	growth->has_reserved = j->dev->pub.has_totals;
+	growth->has_others = !device__on_host(j->dev->pub.device);
 	return judge_inside(j);
 }
 
@@ -1885,8 +1890,8 @@ static uint64_t least_growth(const struct dev *dev, uint64_t min_growth)
 
 int growth__judge(const struct model *m, size_t device, uint64_t min_growth, struct growth *ret)
 {
-	struct growth g = { .n = 0 };
-	struct judge j = { .m = m, .w = m->growth, .min_growth = min_growth, .g = &g };
+	struct growth growth = { .n = 0 };
+	struct judge j = { .m = m, .w = m->growth, .min_growth = min_growth, .g = &growth };
 	struct growth_pool *pool;
 	int err;
 
@@ -1896,7 +1901,7 @@ int growth__judge(const struct model *m, size_t device, uint64_t min_growth, str
 	j.dev = m->devs[j.dev_index];
 	j.min_growth = least_growth(j.dev, min_growth);
 	j.track = choose_track(m);
-	g.pool = pool = calloc(1, sizeof(*pool));
+	growth.pool = pool = calloc(1, sizeof(*pool));
 	err = pool ? judge_all(&j) : -ENOMEM;
 	if (pool) {
 		pool->by_category = j.by_category;
@@ -1906,9 +1911,9 @@ int growth__judge(const struct model *m, size_t device, uint64_t min_growth, str
 	free(j.blocks);
 	free_names(&j.names);
 	if (err)
-		growth__free(&g);
+		growth__free(&growth);
 	else
-		*ret = g;
+		*ret = growth;
 	return err;
 }
 

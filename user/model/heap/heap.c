@@ -220,7 +220,7 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 {
 	struct rec rec = { .born = m->seq, .time = e->time };
 	uint64_t old_peak;
-	struct site *s;
+	struct site *block_site;
 	bool replaced;
 	int err;
 
@@ -229,8 +229,8 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 	err = heap__site(m, dev, e, e->walk, &rec.site);
 	if (err)
 		return err;
-	s = &m->sites.all[rec.site];
-	err = category__stamp_new_block(m, dev, s->phase, &rec.stamp);
+	block_site = &m->sites.all[rec.site];
+	err = category__stamp_new_block(m, dev, block_site->phase, &rec.stamp);
 	if (err)
 		return err;
 	err = heap__add_block(m, dev, e, &rec, &replaced);
@@ -238,12 +238,12 @@ int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_
 		return err;
 	*site = rec.site;
 	dev->pub.overwritten += replaced;
-	s->total++;
-	s->again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
+	block_site->total++;
+	block_site->again |= dev->life.stamps[rec.stamp].after != LIFE_NONE;
 	dev->pub.total_allocated += e->size;
 	dev->pub.allocs++;
 	old_peak = dev->pub.peak_allocated;
-	dev__set_totals(m, dev, e, s->phase);
+	dev__set_totals(m, dev, e, block_site->phase);
 	add_to_average(dev, e);
 	if (dev->pub.peak_allocated != old_peak)
 		dev->peak_site_no = rec.site + 1;

@@ -24,14 +24,14 @@
 static int layers__intern(struct model *m, uint32_t root, const char *name, size_t len,
 			  uint32_t *ret)
 {
-	struct layers *l = &m->layers;
+	struct layers *layers = &m->layers;
 	uint32_t hash = hash__bytes(m->seed, name, len) ^ root, pos = hash, id;
 	char *copy;
 
-	while ((id = hash_index__next(&l->index, hash, &pos)) != UINT32_MAX) {
-		const char *other = l->all[id].name;
+	while ((id = hash_index__next(&layers->index, hash, &pos)) != UINT32_MAX) {
+		const char *other = layers->all[id].name;
 
-		if (l->all[id].root == root && !strncmp(other, name, len) && !other[len]) {
+		if (layers->all[id].root == root && !strncmp(other, name, len) && !other[len]) {
 			*ret = id;
 			return 0;
 		}
@@ -39,13 +39,14 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
 	copy = strndup(name, len);
 	if (!copy)
 		return -ENOMEM;
-	if (array__grow_zero(&l->all, &l->cap, (size_t)l->n + 1, sizeof(*l->all)) ||
-	    hash_index__add(&l->index, hash, l->n)) {
+	if (array__grow_zero(&layers->all, &layers->cap, (size_t)layers->n + 1,
+			     sizeof(*layers->all)) ||
+	    hash_index__add(&layers->index, hash, layers->n)) {
 		free(copy);
 		return -ENOMEM;
 	}
-	l->all[l->n] = (struct layer){ .name = copy, .root = root };
-	*ret = l->n++;
+	layers->all[layers->n] = (struct layer){ .name = copy, .root = root };
+	*ret = layers->n++;
 	return 0;
 }
 
@@ -53,21 +54,21 @@ static int layers__intern(struct model *m, uint32_t root, const char *name, size
  * components only the whole name follows. Returns 0 or -ENOMEM. */
 static int layers__build_chain(struct model *m, uint32_t module, struct chain *ret)
 {
-	struct layers *l = &m->layers;
+	struct layers *layers = &m->layers;
 	struct dict_module names = dict__get_module(m->dict, module);
 	const char *name = dict__str(m->dict, names.name), *end = name;
-	struct chain chain = { .known = true, .off = l->npool };
+	struct chain chain = { .known = true, .off = layers->npool };
 	uint32_t id;
 	int err;
 
-	err = array__grow_zero(&l->pool, &l->cappool, (size_t)l->npool + LAYER_CHAIN,
-			       sizeof(*l->pool));
+	err = array__grow_zero(&layers->pool, &layers->cappool, (size_t)layers->npool + LAYER_CHAIN,
+			       sizeof(*layers->pool));
 	if (err)
 		return err;
 	err = layers__intern(m, names.root, "", 0, &id);
 	while (!err) {
-		if (!chain.n || l->pool[chain.off + chain.n - 1] != id)
-			l->pool[chain.off + chain.n++] = id;
+		if (!chain.n || layers->pool[chain.off + chain.n - 1] != id)
+			layers->pool[chain.off + chain.n++] = id;
 		if (!*end)
 			break;
 		end += strcspn(end, ".");
@@ -78,17 +79,17 @@ static int layers__build_chain(struct model *m, uint32_t module, struct chain *r
 	}
 	if (err)
 		return err;
-	l->all[l->pool[chain.off]].cls = names.root;
-	if (!l->all[id].cls)
-		l->all[id].cls = names.cls;
-	l->npool += chain.n;
+	layers->all[layers->pool[chain.off]].cls = names.root;
+	if (!layers->all[id].cls)
+		layers->all[id].cls = names.cls;
+	layers->npool += chain.n;
 	*ret = chain;
 	return 0;
 }
 
 int layers__new_chain(struct model *m, uint32_t module, struct chain *ret)
 {
-	struct layers *l = &m->layers;
+	struct layers *layers = &m->layers;
 	int err;
 
 	if (!module) {
@@ -100,13 +101,14 @@ int layers__new_chain(struct model *m, uint32_t module, struct chain *ret)
 		if (module >= m->seen.modules)
 			return layers__new_chain(m, 0, ret);
 	}
-	err = array__grow_zero(&l->chains, &l->nchains, (size_t)module + 1, sizeof(*l->chains));
+	err = array__grow_zero(&layers->chains, &layers->nchains, (size_t)module + 1,
+			       sizeof(*layers->chains));
 	if (err)
 		return err;
-	err = layers__build_chain(m, module, &l->chains[module]);
+	err = layers__build_chain(m, module, &layers->chains[module]);
 	if (err)
 		return err;
-	*ret = l->chains[module];
+	*ret = layers->chains[module];
 	return 0;
 }
 
@@ -271,6 +273,7 @@ static struct model_layer_sums sums_of(const struct layer_sums *l)
 	};
 }
 
+/* Returns the sums over a layer's parts; peak_reserved is the highest of them. */
 static struct model_layer_sums sums_of_all_parts(const struct layer *l)
 {
 	struct layer_sums all = { .peak = l->peak, .duration = l->duration };
@@ -291,25 +294,25 @@ static struct model_layer_sums sums_of_all_parts(const struct layer *l)
 
 void model__layer(const struct model *m, size_t i, struct model_layer *ret)
 {
-	const struct layer *l;
+	const struct layer *layer;
 
 	*ret = (struct model_layer){ .name = "", .cls = "", .root = "" };
 	if (i >= m->layers.n)
 		return;
-	l = &m->layers.all[i];
+	layer = &m->layers.all[i];
 	*ret = (struct model_layer){
-		.name = l->name,
-		.cls = dict__str(m->dict, l->cls),
-		.root = dict__str(m->dict, l->root),
-		.all = sums_of_all_parts(l),
-		.forward = sums_of(&l->part[PART_FORWARD]),
-		.backward = sums_of(&l->part[PART_BACKWARD]),
+		.name = layer->name,
+		.cls = dict__str(m->dict, layer->cls),
+		.root = dict__str(m->dict, layer->root),
+		.all = sums_of_all_parts(layer),
+		.forward = sums_of(&layer->part[PART_FORWARD]),
+		.backward = sums_of(&layer->part[PART_BACKWARD]),
 	};
 	ret->calls_known = m->layers.entered;
 	if (!ret->calls_known)
 		return;
-	ret->forward.duration = l->part[PART_FORWARD].inside;
-	ret->backward.duration = backward_time(&l->part[PART_BACKWARD]);
+	ret->forward.duration = layer->part[PART_FORWARD].inside;
+	ret->backward.duration = backward_time(&layer->part[PART_BACKWARD]);
 	ret->all.duration = ret->forward.duration + ret->backward.duration;
 }
 

@@ -800,20 +800,20 @@ static int take_event(struct model *m, const struct event *e, uint32_t stack, ui
 /* An event with good numbers and without an autograd node needs no copy. */
 int model__event(struct model *m, const struct event *event)
 {
-	struct event e;
+	struct event copy;
 	uint32_t stack;
 	uint8_t walk;
 
 	if (has_good_numbers(m, event) && !event->node)
 		return take_event(m, event, event->stack, event->walk);
-	e = *event;
+	copy = *event;
 	if (!has_good_numbers(m, event))
-		model__replace_bad_numbers(m, &e);
-	stack = e.stack;
-	walk = e.walk;
-	if (e.node)
-		attribution__charge(m->attribution, &e);
-	return take_event(m, &e, stack, walk);
+		model__replace_bad_numbers(m, &copy);
+	stack = copy.stack;
+	walk = copy.walk;
+	if (copy.node)
+		attribution__charge(m->attribution, &copy);
+	return take_event(m, &copy, stack, walk);
 }
 
 void model__prefetch(const struct model *m, const struct event *e, size_t n)

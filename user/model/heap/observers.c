@@ -79,17 +79,18 @@ int observers__report_block(struct model *m, const struct dev *dev, uint64_t add
 	return err < 0 ? err : m->watch.on_block(m->watch.ctx, &b);
 }
 
+/* Passes all blocks that are live at the end to on_block. */
 int observers__finish(struct model *m)
 {
 	int err;
 
 	for (uint32_t i = 0; i < m->ndevs; i++) {
 		const struct blocks *b = &m->devs[i]->blocks;
-		uint64_t addr, k;
+		uint64_t addr, index;
 		size_t pos = 0;
 
-		while (map64__next(b->at, &pos, &addr, &k)) {
-			err = observers__report_block(m, m->devs[i], addr, &b->recs[k], false);
+		while (map64__next(b->at, &pos, &addr, &index)) {
+			err = observers__report_block(m, m->devs[i], addr, &b->recs[index], false);
 			if (err)
 				return err;
 		}

@@ -360,28 +360,28 @@ static void set_kind(struct segment *seg, const struct extent *e)
 /* Makes a segment from one or more extents, from *i on; *i moves past them. Returns 0 or -ENOMEM. */
 static int add_segment(struct pass *s, size_t *i)
 {
-	const struct extent *e = &s->extents[*i];
+	const struct extent *extent = &s->extents[*i];
 	struct segment seg = {
-		.addr = e->addr,
-		.size = e->size,
-		.expandable = extent__is_expandable(e),
-		.foreign = extent__sum(e) != SUM_SEGMENTS ||
-			   (e->how && !(e->flags & MEM_BY_ALLOCATOR)),
-		.seen = e->how != 0,
-		.time = e->time,
+		.addr = extent->addr,
+		.size = extent->size,
+		.expandable = extent__is_expandable(extent),
+		.foreign = extent__sum(extent) != SUM_SEGMENTS ||
+			   (extent->how && !(extent->flags & MEM_BY_ALLOCATOR)),
+		.seen = extent->how != 0,
+		.time = extent->time,
 	};
 	size_t first = *i;
 
-	rows__line(s->m, s->which_line, e->stack, 0, e->thread, e->how ? e->walk : WALK_CENSUS,
-		   &seg.taken);
-	set_kind(&seg, e);
+	rows__line(s->m, s->which_line, extent->stack, 0, extent->thread,
+		   extent->how ? extent->walk : WALK_CENSUS, &seg.taken);
+	set_kind(&seg, extent);
 	for ((*i)++; *i < s->nextents && same_segment(s, &s->extents[*i - 1], &s->extents[*i]);
 	     (*i)++) {
 		seg.size += s->extents[*i].size;
 		if (!seg.pool_known && s->extents[*i].listed)
 			set_kind(&seg, &s->extents[*i]);
 	}
-	if (seg.foreign && e->how == MEM_MAPPED)
+	if (seg.foreign && extent->how == MEM_MAPPED)
 		s->mapped_foreign += seg.size;
 	if (fill_segment(s, &seg, first, *i) ||
 	    array__grow_zero(&s->all, &s->cap, (size_t)s->n + 1, sizeof(*s->all)))
@@ -658,45 +658,45 @@ static int move_results(struct pass *s, struct model_segments *ret)
 int model__segments(const struct model *m, size_t device, enum row_when when,
 		    enum frame_choice which_line, struct model_segments *ret)
 {
-	struct pass s = { .m = m, .at_mark = when == ROWS_AT_MARK, .which_line = which_line };
+	struct pass pass = { .m = m, .at_mark = when == ROWS_AT_MARK, .which_line = which_line };
 	struct model_segments all = { 0 };
 	int err;
 
 	if (device >= m->ndevs)
 		return -ENOENT;
-	s.dev = m->devs[m->order[device]];
-	if (device__on_host(s.dev->pub.device) || (when != ROWS_AT_MARK && when != ROWS_NOW))
+	pass.dev = m->devs[m->order[device]];
+	if (device__on_host(pass.dev->pub.device) || (when != ROWS_AT_MARK && when != ROWS_NOW))
 		return -EINVAL;
-	if (s.at_mark && !s.dev->pub.marked)
+	if (pass.at_mark && !pass.dev->pub.marked)
 		return -ENOENT;
-	err = list_all(&s);
+	err = list_all(&pass);
 	if (err)
 		goto out;
-	err = walk_extents(&s, &all);
+	err = walk_extents(&pass, &all);
 	if (err)
 		goto out;
-	err = move_results(&s, &all);
+	err = move_results(&pass, &all);
 	if (err) {
 		model__free_segments(&all);
 		goto out;
 	}
-	sum_up(&s, &all);
+	sum_up(&pass, &all);
 	*ret = all;
 out:
-	free(s.extents);
-	free(s.reserved);
-	free(s.unmapped);
-	free(s.blocks);
-	free(s.pending);
-	free(s.lines);
-	free(s.line_index.slots);
-	free(s.line_nos);
-	free(s.here);
-	free(s.sizes);
-	free(s.all);
-	free(s.pins);
-	free(s.others);
-	free(s.other_index.slots);
+	free(pass.extents);
+	free(pass.reserved);
+	free(pass.unmapped);
+	free(pass.blocks);
+	free(pass.pending);
+	free(pass.lines);
+	free(pass.line_index.slots);
+	free(pass.line_nos);
+	free(pass.here);
+	free(pass.sizes);
+	free(pass.all);
+	free(pass.pins);
+	free(pass.others);
+	free(pass.other_index.slots);
 	return err;
 }
 
@@ -720,7 +720,7 @@ static void count_pinned(const struct extent *e, uint64_t from, uint64_t until,
 
 int model__pinned(const struct model *m, uint64_t from, uint64_t until, struct model_pinned *ret)
 {
-	struct pass s = { .m = m, .which_line = FRAMES_USER };
+	struct pass pass = { .m = m, .which_line = FRAMES_USER };
 	const struct others *most = NULL;
 	struct extent *all;
 	size_t n;
@@ -733,18 +733,18 @@ int model__pinned(const struct model *m, uint64_t from, uint64_t until, struct m
 		if (all[i].how != MEM_HOST || all[i].time <= from || all[i].time > until)
 			continue;
 		count_pinned(&all[i], from, until, ret);
-		err = add_other(&s, MEM_HOST, &all[i]);
+		err = add_other(&pass, MEM_HOST, &all[i]);
 	}
-	for (uint32_t i = 0; i < s.nothers; i++)
-		if (!most || s.others[i].bytes > most->bytes)
-			most = &s.others[i];
+	for (uint32_t i = 0; i < pass.nothers; i++)
+		if (!most || pass.others[i].bytes > most->bytes)
+			most = &pass.others[i];
 	if (most)
-		ret->line = s.lines[most->line].row;
+		ret->line = pass.lines[most->line].row;
 	free(all);
-	free(s.lines);
-	free(s.line_index.slots);
-	free(s.others);
-	free(s.other_index.slots);
+	free(pass.lines);
+	free(pass.line_index.slots);
+	free(pass.others);
+	free(pass.other_index.slots);
 	return err;
 }
 

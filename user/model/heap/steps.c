@@ -17,23 +17,23 @@
 /* Makes room for another step in the rings, up to STEPS_KEPT. 0 or -ENOMEM. */
 static int steps__grow(struct model *m, enum step_kind kind)
 {
-	struct steps *s = &m->steps;
-	uint32_t cap = s->cap[kind] ? s->cap[kind] * 2 : 64;
+	struct steps *steps = &m->steps;
+	uint32_t cap = steps->cap[kind] ? steps->cap[kind] * 2 : 64;
 	void *bigger;
 
-	if (s->n[kind] < s->cap[kind] || s->cap[kind] == STEPS_KEPT)
+	if (steps->n[kind] < steps->cap[kind] || steps->cap[kind] == STEPS_KEPT)
 		return 0;
-	bigger = realloc(s->ring[kind], cap * sizeof(*s->ring[kind]));
+	bigger = realloc(steps->ring[kind], cap * sizeof(*steps->ring[kind]));
 	if (!bigger)
 		return -ENOMEM;
-	s->ring[kind] = bigger;
+	steps->ring[kind] = bigger;
 	for (uint32_t i = 0; i < m->ndevs && i < STEP_DEVICES; i++) {
 		bigger = realloc(m->devs[i]->step[kind], cap * sizeof(*m->devs[i]->step[kind]));
 		if (!bigger)
 			return -ENOMEM;
 		m->devs[i]->step[kind] = bigger;
 	}
-	s->cap[kind] = cap;
+	steps->cap[kind] = cap;
 	return 0;
 }
 

@@ -95,9 +95,9 @@ static void swap(double *a, double *b)
 	*b = old_a;
 }
 
-/* Returns the k-th smallest value (quickselect): puts it at v[k], smaller ones before it, larger
- * ones behind. A series has up to 32,640 slopes, and sorting them takes five times as long. */
-static double nth(double *v, size_t n, size_t k)
+/* Returns the k-th smallest value (quickselect): puts it at values[k], smaller ones before it,
+ * larger ones behind. A series has up to 32,640 slopes, and sorting them takes five times as long. */
+static double nth(double *values, size_t n, size_t k)
 {
 	size_t low = 0, high = n - 1;
 	uint32_t random = 1;
@@ -107,15 +107,15 @@ static double nth(double *v, size_t n, size_t k)
 		double pivot;
 
 		random = random * 1664525 + 1013904223;
-		pivot = v[low + random % (high - low + 1)];
+		pivot = values[low + random % (high - low + 1)];
 		while (i <= j) {
-			while (v[i] < pivot)
+			while (values[i] < pivot)
 				i++;
-			while (v[j] > pivot)
+			while (values[j] > pivot)
 				j--;
 			if (i > j)
 				break;
-			swap(&v[i++], &v[j]);
+			swap(&values[i++], &values[j]);
 			if (!j--)
 				break;
 		}
@@ -126,21 +126,22 @@ static double nth(double *v, size_t n, size_t k)
 		else
 			break;
 	}
-	return v[k];
+	return values[k];
 }
 
-static double median(double *v, size_t n)
+/* Returns the median of the values, which it reorders; 0: there is none. */
+static double median(double *values, size_t n)
 {
 	double upper, lower;
 
 	if (!n)
 		return 0;
-	upper = nth(v, n, n / 2);
+	upper = nth(values, n, n / 2);
 	if (n % 2)
 		return upper;
-	lower = v[0];
+	lower = values[0];
 	for (size_t i = 1; i < n / 2; i++)
-		lower = v[i] > lower ? v[i] : lower;
+		lower = values[i] > lower ? values[i] : lower;
 	return (lower + upper) / 2;
 }
 

@@ -102,32 +102,32 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 /* As analysis__open(), without the moment of a scope. */
 static int open_once(const char *path, const struct model_opts *opts, struct analysis **ret)
 {
-	struct analysis *a = calloc(1, sizeof(*a));
+	struct analysis *analysis = calloc(1, sizeof(*analysis));
 	const char *why = NULL;
-	struct failure f;
+	struct failure failure;
 
-	if (!a)
+	if (!analysis)
 		goto nomem;
-	a->path = strdup(path);
-	a->name = make_name(path);
-	if (!a->path || !a->name)
+	analysis->path = strdup(path);
+	analysis->name = make_name(path);
+	if (!analysis->path || !analysis->name)
 		goto nomem;
-	a->reader = mtr_reader__open(path, &why);
-	if (!a->reader) {
-		analysis__open_failure(path, errno, why, &f);
-		log_err("%s", f.text);
-		analysis__free(a);
-		return f.status;
+	analysis->reader = mtr_reader__open(path, &why);
+	if (!analysis->reader) {
+		analysis__open_failure(path, errno, why, &failure);
+		log_err("%s", failure.text);
+		analysis__free(analysis);
+		return failure.status;
 	}
-	a->dict = mtr_reader__dict(a->reader);
-	a->facts = mtr_reader__facts(a->reader);
-	a->model = model__new(a->dict, a->facts, opts);
-	if (!a->model)
+	analysis->dict = mtr_reader__dict(analysis->reader);
+	analysis->facts = mtr_reader__facts(analysis->reader);
+	analysis->model = model__new(analysis->dict, analysis->facts, opts);
+	if (!analysis->model)
 		goto nomem;
-	*ret = a;
+	*ret = analysis;
 	return 0;
 nomem:
-	analysis__free(a);
+	analysis__free(analysis);
 	log_err("out of memory");
 	return EXIT_FAILED;
 }
@@ -263,27 +263,27 @@ static void note_mark(struct analysis *a, const struct event *e)
 static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
 		struct progress *p, const char **context)
 {
-	struct event e[BATCH];
+	struct event events[BATCH];
 	int err, n;
 
 	for (;;) {
 		*context = "cannot read";
-		n = mtr_reader__some(a->reader, e, BATCH);
+		n = mtr_reader__some(a->reader, events, BATCH);
 		if (n <= 0)
 			return n ? n : 1;
 		if (!a->events)
 			choose_moment(a);
 		*context = "cannot go on";
-		model__prefetch(a->model, e, (size_t)n);
+		model__prefetch(a->model, events, (size_t)n);
 		for (int i = 0; i < n; i++) {
-			err = each ? each(ctx, &e[i]) : 0;
+			err = each ? each(ctx, &events[i]) : 0;
 			if (!err)
-				err = model__event(a->model, &e[i]);
+				err = model__event(a->model, &events[i]);
 			if (err)
 				return err;
-			if (e[i].time > a->last_time)
-				a->last_time = e[i].time;
-			note_mark(a, &e[i]);
+			if (events[i].time > a->last_time)
+				a->last_time = events[i].time;
+			note_mark(a, &events[i]);
 			a->events++;
 		}
 		progress__at(p, mtr_reader__position(a->reader), a->events);
@@ -372,7 +372,7 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	struct progress p;
 	const char *context;
 	char name[512], why[256];
-	struct failure f;
+	struct failure failure;
 	int err;
 
 	snprintf(name, sizeof(name), "%s %s", a->doing ? a->doing : "reading", a->name);
@@ -395,10 +395,10 @@ int analysis__run(struct analysis *a, int (*each)(void *ctx, const struct event 
 	a->end_why = "";
 	a->end = mtr_reader__end(a->reader, &a->end_offset, &a->end_why);
 	a->complete = a->end == MTR_COMPLETE;
-	if (!analysis__end_failure(a->path, a->reader, a->events, &f))
+	if (!analysis__end_failure(a->path, a->reader, a->events, &failure))
 		return 0;
-	log_err("%s", f.text);
-	return f.status;
+	log_err("%s", failure.text);
+	return failure.status;
 }
 
 /* Parses NAME or NAME#N, the name of a scope and the number of a run. Returns 0 or -EINVAL. */
@@ -454,7 +454,7 @@ int analysis__device(const struct analysis *a, const char *name, size_t *ret)
 {
 	int device = name ? model__find_device(a->model, name) : default_device(a);
 	char path[512], wanted[64], there[256] = "";
-	struct model_device d;
+	struct model_device dev;
 	size_t len = 0, n = model__devices(a->model);
 
 	if (device >= 0) {
@@ -467,8 +467,8 @@ int analysis__device(const struct analysis *a, const char *name, size_t *ret)
 		return EXIT_UNUSABLE;
 	}
 	for (size_t k = 0; k < n && len < sizeof(there) - 24; k++) {
-		model__device(a->model, k, &d);
-		len += snprintf(there + len, sizeof(there) - len, "%s%s", k ? ", " : "", d.name);
+		model__device(a->model, k, &dev);
+		len += snprintf(there + len, sizeof(there) - len, "%s%s", k ? ", " : "", dev.name);
 	}
 	log_err("%s: no device '%s' in it; there %s %s", path, clean(wanted, sizeof(wanted), name),
 		n == 1 ? "is" : "are", there);

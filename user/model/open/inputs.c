@@ -271,12 +271,12 @@ static int add_entries(struct inputs *in, const struct folder *f, enum inputs_of
 static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of wanted,
 		      size_t n_others)
 {
-	const struct folder_entry *e;
+	const struct folder_entry *entries;
 	bool added_up = wanted == INPUTS_PROCESSES || wanted == INPUTS_REPORT;
 	int status;
 	size_t n;
 
-	e = folder__entries(f, &n);
+	entries = folder__entries(f, &n);
 	if (!n) {
 		log_err("%s: contains no recording", folder__path(f));
 		return EXIT_UNUSABLE;
@@ -289,7 +289,8 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		return inputs__add(in, strdup(folder__path(f)), NULL);
 	for (size_t i = 0; added_up && i < n; i++) {
 		for (size_t k = 0; k < i; k++) {
-			if (e[k].pid == e[i].pid && !strcmp(e[k].host, e[i].host))
+			if (entries[k].pid == entries[i].pid &&
+			    !strcmp(entries[k].host, entries[i].host))
 				return log_choices(f, "several recordings are of one process, and "
 						      "their memory cannot be added; choose one");
 		}

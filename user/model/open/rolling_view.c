@@ -173,34 +173,34 @@ void rolling_view__free(struct rolling_view *v)
 
 int rolling_view__open(const char *path, struct rolling_view **ret)
 {
-	struct rolling_view *v = calloc(1, sizeof(*v));
+	struct rolling_view *view = calloc(1, sizeof(*view));
 	const char *why = NULL;
 	char name[512], reason[256];
 	int err;
 
-	if (!v) {
+	if (!view) {
 		log_err("out of memory");
 		return EXIT_FAILED;
 	}
 	clean(name, sizeof(name), path);
-	err = folder__read(path, &v->folder, &why);
+	err = folder__read(path, &view->folder, &why);
 	if (err) {
 		why = why ?: folder__why(err);
 		goto unusable;
 	}
-	v->entries = folder__entries(v->folder, &v->n);
-	v->totals = read_totals(path, reason, &why);
-	if (!v->totals || !get_whole(v))
+	view->entries = folder__entries(view->folder, &view->n);
+	view->totals = read_totals(path, reason, &why);
+	if (!view->totals || !get_whole(view))
 		goto unusable;
-	if (!v->n) {
+	if (!view->n) {
 		why = "it has no part";
 		goto unusable;
 	}
-	*ret = v;
+	*ret = view;
 	return EXIT_OK;
 unusable:
 	log_err("%s: %s", name, why);
-	rolling_view__free(v);
+	rolling_view__free(view);
 	return EXIT_UNUSABLE;
 }
 
@@ -570,8 +570,8 @@ static void print_memory_over_time(const struct rolling_view *v, FILE *out)
 
 void rolling_view__print(const struct rolling_view *v, FILE *out)
 {
-	const struct folder_entry *e = &v->entries[v->picked];
-	const struct folder_device *there = v->device ? device_of(e, v->device->name) : NULL;
+	const struct folder_entry *entry = &v->entries[v->picked];
+	const struct folder_device *there = v->device ? device_of(entry, v->device->name) : NULL;
 	char file[256], from[24], to[24], peak[24];
 
 	print_head(v, out);
@@ -584,8 +584,8 @@ void rolling_view__print(const struct rolling_view *v, FILE *out)
 			"The segment of that peak is dropped: below is the highest that is there, "
 			"%s.\n",
 			there ? text__bytes(peak, sizeof(peak), there->peak_allocated) : "0 B");
-	fprintf(out, "From here on of %s, %s to %s:\n\n", clean(file, sizeof(file), e->file),
-		text__time(from, sizeof(from), e->from), text__time(to, sizeof(to), e->to));
+	fprintf(out, "From here on of %s, %s to %s:\n\n", clean(file, sizeof(file), entry->file),
+		text__time(from, sizeof(from), entry->from), text__time(to, sizeof(to), entry->to));
 }
 
 void rolling_view__json(const struct rolling_view *v, struct json *j)

@@ -127,38 +127,39 @@ static bool is_negligible(const struct growth_summary *s, double rate)
 /* Chooses among lines, the pool and memory of other code the part that grows fastest. */
 static void choose_part(struct growth_summary *s)
 {
-	const struct growth *g = &s->growth;
+	const struct growth *growth = &s->growth;
 
-	for (size_t i = 0; i < g->n; i++) {
-		if (!is_mentioned(s, &g->lines[i].trend))
+	for (size_t i = 0; i < growth->n; i++) {
+		if (!is_mentioned(s, &growth->lines[i].trend))
 			continue;
-		if (is_negligible(s, g->lines[i].per_step)) {
-			s->little = s->little ?: &g->lines[i];
+		if (is_negligible(s, growth->lines[i].per_step)) {
+			s->little = s->little ?: &growth->lines[i];
 			continue;
 		}
 		if (!s->lines++)
-			s->line = &g->lines[i];
-		s->lines_per_step += g->lines[i].per_step;
+			s->line = &growth->lines[i];
+		s->lines_per_step += growth->lines[i].per_step;
 	}
 	if (s->line) {
 		s->per_step = s->line->per_step;
 		s->confidence = s->line->trend.confidence;
 		s->holder = s->line->nnames ? &s->line->names[0] : NULL;
 	}
-	if (growth__pool_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
-	    is_mentioned(s, &g->reserved.trend) &&
-	    (!s->line || g->reserved.per_step > s->lines_per_step)) {
+	if (growth__pool_grows(growth, GROWTH_SUMMARY_CONFIDENCE) &&
+	    is_mentioned(s, &growth->reserved.trend) &&
+	    (!s->line || growth->reserved.per_step > s->lines_per_step)) {
 		s->part = GROWTH_OF_POOL;
-		s->per_step = g->reserved.per_step;
-		s->confidence = g->reserved.trend.confidence;
+		s->per_step = growth->reserved.per_step;
+		s->confidence = growth->reserved.trend.confidence;
 	}
-	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE) &&
-	    is_mentioned(s, &g->others.trend) &&
+	if (growth__others_grow(growth, GROWTH_SUMMARY_CONFIDENCE) &&
+	    is_mentioned(s, &growth->others.trend) &&
 	    (s->confidence == TREND_NONE ||
-	     g->others.per_step > (s->part == GROWTH_OF_LINE ? s->lines_per_step : s->per_step))) {
+	     growth->others.per_step >
+		     (s->part == GROWTH_OF_LINE ? s->lines_per_step : s->per_step))) {
 		s->part = GROWTH_OF_OTHERS;
-		s->per_step = g->others.per_step;
-		s->confidence = g->others.trend.confidence;
+		s->per_step = growth->others.per_step;
+		s->confidence = growth->others.trend.confidence;
 	}
 	if (s->part != GROWTH_OF_LINE) {
 		s->line = NULL;
@@ -199,17 +200,19 @@ static void set_part(struct growth_summary *s, enum growth_part part,
  * so far. */
 static void prefer_peaks_or_calls(struct growth_summary *s)
 {
-	struct growth *g = &s->growth;
-	const struct growth_inside *inside = &g->inside;
+	struct growth *growth = &s->growth;
+	const struct growth_inside *inside = &growth->inside;
 	double most = grown_bytes(s);
 	/* Growing peaks make the pool grow, too: they leave free pieces that are too small later. */
 	double without_pool = s->part == GROWTH_OF_POOL ? 0 : most;
-	bool calls = growth__inside_grows(g, GROWTH_SUMMARY_CONFIDENCE) &&
+	bool calls = growth__inside_grows(growth, GROWTH_SUMMARY_CONFIDENCE) &&
 		     is_mentioned(s, &inside->line->trend) && (double)inside->grown > most;
 
-	if (growth__peaks_grow(g, GROWTH_SUMMARY_CONFIDENCE) && is_mentioned(s, &g->peaks.trend) &&
-	    (double)g->peaks.trend.grown > without_pool)
-		set_part(s, GROWTH_OF_PEAKS, g->peaks.line, g->peaks.per_step, &g->peaks.trend);
+	if (growth__peaks_grow(growth, GROWTH_SUMMARY_CONFIDENCE) &&
+	    is_mentioned(s, &growth->peaks.trend) &&
+	    (double)growth->peaks.trend.grown > without_pool)
+		set_part(s, GROWTH_OF_PEAKS, growth->peaks.line, growth->peaks.per_step,
+			 &growth->peaks.trend);
 	else if (calls && inside->open)
 		set_part(s, GROWTH_OF_CALLS, inside->line, inside->line->per_step,
 			 &inside->line->trend);
@@ -221,9 +224,9 @@ static void prefer_peaks_or_calls(struct growth_summary *s)
 		return;
 	s->lines = inside->lines;
 	s->lines_per_step = inside->lines_per_call;
-	s->clock = g->clock = GROWTH_CALLS;
+	s->clock = growth->clock = GROWTH_CALLS;
 	s->steps = inside->calls;
-	g->after_steps = inside->step;
+	growth->after_steps = inside->step;
 }
 
 /* True if a series may grow, also unevenly. */
@@ -273,16 +276,16 @@ static const char *why_unknown(const struct growth_summary *s, uint64_t lost)
 static int find_full(struct growth_summary *s, const struct model *m, const struct facts *f,
 		     size_t device)
 {
-	const struct growth *g = &s->growth;
-	double rate = s->lines_per_step, minutes = step_minutes(m, f, g);
+	const struct growth *growth = &s->growth;
+	double rate = s->lines_per_step, minutes = step_minutes(m, f, growth);
 	struct model_segments segments;
-	struct model_device d;
+	struct model_device dev;
 	uint64_t taken = 0; /* bytes at the peak, by PyTorch and others */
 	uint64_t others;
 	int err;
 
-	model__device(m, device, &d);
-	s->capacity = words__device_total(f, &d);
+	model__device(m, device, &dev);
+	s->capacity = words__device_total(f, &dev);
 	if (s->clock == GROWTH_TIME)
 		s->per_minute = s->per_step * 60;
 	else if (minutes > 0)
@@ -297,10 +300,10 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 			taken = segments.used - segments.used_below;
 		model__free_segments(&segments);
 	}
-	if (growth__others_grow(g, GROWTH_SUMMARY_CONFIDENCE))
-		rate += g->others.per_step;
-	words__other_processes(f, &d, &others);
-	taken += d.peak_allocated + others;
+	if (growth__others_grow(growth, GROWTH_SUMMARY_CONFIDENCE))
+		rate += growth->others.per_step;
+	words__other_processes(f, &dev, &others);
+	taken += dev.peak_allocated + others;
 	s->room = s->capacity > taken ? s->capacity - taken : 0;
 	if (rate <= 0)
 		return 0;
@@ -317,40 +320,40 @@ static int find_full(struct growth_summary *s, const struct model *m, const stru
 int growth_summary__of(const struct model *m, const struct facts *f, size_t device,
 		       uint64_t duration, struct growth_summary *ret)
 {
-	struct growth_summary s = { .why = NULL };
-	struct model_device d;
+	struct growth_summary summary = { .why = NULL };
+	struct model_device dev;
 	int err;
 
 	if (!growth__watches(m, BY_LINE))
 		return -EINVAL;
-	err = growth__judge(m, device, GROWTH_SUMMARY_LEAST, &s.growth);
+	err = growth__judge(m, device, GROWTH_SUMMARY_LEAST, &summary.growth);
 	if (err)
 		return err;
-	model__device(m, device, &d);
-	snprintf(s.device, sizeof(s.device), "%s", d.name);
-	s.clock = s.growth.clock;
-	s.steps = s.growth.steps;
-	s.duration = model__length(m, duration);
-	s.cwd = facts__get(f, "cwd");
-	s.ran_out = d.ooms;
-	choose_part(&s);
-	prefer_peaks_or_calls(&s);
-	s.judged = s.growth.values >= TREND_MIN && s.growth.observed >= TREND_MIN;
-	s.may_grow = why_uneven(&s) || s.confidence != TREND_NONE;
-	if (s.clock == GROWTH_TIME && s.duration < KNOWN_NS) {
-		s.why = "too_short";
-	} else if (s.confidence != TREND_NONE) {
-		s.verdict = GROWTH_VERDICT_GROWS;
-		err = find_full(&s, m, f, device);
-		s.full_known &= !d.ooms; /* it was full already */
+	model__device(m, device, &dev);
+	snprintf(summary.device, sizeof(summary.device), "%s", dev.name);
+	summary.clock = summary.growth.clock;
+	summary.steps = summary.growth.steps;
+	summary.duration = model__length(m, duration);
+	summary.cwd = facts__get(f, "cwd");
+	summary.ran_out = dev.ooms;
+	choose_part(&summary);
+	prefer_peaks_or_calls(&summary);
+	summary.judged = summary.growth.values >= TREND_MIN && summary.growth.observed >= TREND_MIN;
+	summary.may_grow = why_uneven(&summary) || summary.confidence != TREND_NONE;
+	if (summary.clock == GROWTH_TIME && summary.duration < KNOWN_NS) {
+		summary.why = "too_short";
+	} else if (summary.confidence != TREND_NONE) {
+		summary.verdict = GROWTH_VERDICT_GROWS;
+		err = find_full(&summary, m, f, device);
+		summary.full_known &= !dev.ooms; /* it was full already */
 	} else {
-		s.why = why_unknown(&s, words__lost(m, f));
-		s.verdict = s.why ? GROWTH_VERDICT_UNKNOWN : GROWTH_VERDICT_NONE;
+		summary.why = why_unknown(&summary, words__lost(m, f));
+		summary.verdict = summary.why ? GROWTH_VERDICT_UNKNOWN : GROWTH_VERDICT_NONE;
 	}
 	if (err)
-		growth_summary__free(&s);
+		growth_summary__free(&summary);
 	else
-		*ret = s;
+		*ret = summary;
 	return err;
 }
 
@@ -826,21 +829,21 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 /* Writes " at leaky.py:22": the file's name without its folder, and the line. "": not known. */
 static void short_place(const struct growth_summary *s, char *buf, size_t size)
 {
-	const struct row *r = s->line ? &s->line->row : NULL;
+	const struct row *row = s->line ? &s->line->row : NULL;
 	char file[128];
 	const char *name;
 
 	buf[0] = '\0';
-	if (!r || !r->file)
+	if (!row || !row->file)
 		return;
 	if (is_not_sampled(s)) {
 		snprintf(buf, size, " in small blocks");
 		return;
 	}
-	name = strrchr(r->file, '/');
-	name = name ? name + 1 : r->file;
+	name = strrchr(row->file, '/');
+	name = name ? name + 1 : row->file;
 	text__clean(file, sizeof(file), name, strlen(name));
-	snprintf(buf, size, r->line ? " at %s:%" PRIu32 : " at %s", file, r->line);
+	snprintf(buf, size, row->line ? " at %s:%" PRIu32 : " at %s", file, row->line);
 }
 
 char *growth_summary__brief(const struct growth_summary *s, size_t columns,

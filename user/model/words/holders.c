@@ -465,8 +465,9 @@ static int make_holders(const struct item *items, size_t n, struct holders *h)
 static int group_held(const struct held *held, size_t n, size_t holder_of_room, bool by_role,
 		      struct holders *ret)
 {
-	struct holders h = { .all = calloc(n + 1, sizeof(*h.all)),
-			     .holder_of = calloc(holder_of_room + 1, sizeof(*h.holder_of)) };
+	struct holders holders = { .all = calloc(n + 1, sizeof(*holders.all)),
+				   .holder_of = calloc(holder_of_room + 1,
+						       sizeof(*holders.holder_of)) };
 	struct item *items = calloc(n + 1, sizeof(*items));
 	size_t room = 1;
 	char *keys, *key;
@@ -475,7 +476,7 @@ static int group_held(const struct held *held, size_t n, size_t holder_of_room, 
 	for (size_t i = 0; i < n; i++)
 		room += key_room(&held[i]);
 	keys = key = malloc(room);
-	if (!h.all || !h.holder_of || !items || !keys)
+	if (!holders.all || !holders.holder_of || !items || !keys)
 		goto out;
 	for (size_t i = 0; i < n; i++) {
 		items[i] = (struct item){ .held = &held[i], .key = key, .at = i };
@@ -488,14 +489,14 @@ static int group_held(const struct held *held, size_t n, size_t holder_of_room, 
 			goto out;
 		qsort(items, n, sizeof(*items), cmp_item);
 	}
-	err = make_holders(items, n, &h);
+	err = make_holders(items, n, &holders);
 out:
 	free(items);
 	free(keys);
 	if (err)
-		holders__free(&h);
+		holders__free(&holders);
 	else
-		*ret = h;
+		*ret = holders;
 	return err;
 }
 
@@ -512,6 +513,7 @@ void holders__free(struct holders *h)
 	*h = (struct holders){ 0 };
 }
 
+/* Returns the blocks of a row; size: that of one block, if all have the same. */
 static struct held held_of_row(const struct row *r)
 {
 	return (struct held){ .name = r->name,
@@ -592,14 +594,14 @@ int holder_rows__of(const struct model *m, size_t device, const struct row_opts 
 		    struct holder_rows *ret)
 {
 	struct row_opts by_name = *opts;
-	struct holder_rows r = { .n = 0 };
+	struct holder_rows rows = { .n = 0 };
 	struct row *named = NULL;
 	size_t n;
-	int err = model__rows(m, device, opts, &r.of_model, &r.n);
+	int err = model__rows(m, device, opts, &rows.of_model, &rows.n);
 
 	if (err)
 		return err;
-	r.all = r.of_model;
+	rows.all = rows.of_model;
 	if (names) {
 		by_name.by = BY_LINE;
 		by_name.split = 0;
@@ -607,15 +609,15 @@ int holder_rows__of(const struct model *m, size_t device, const struct row_opts 
 		err = model__rows(m, device, &by_name, &named, &n);
 		if (err)
 			goto failed;
-		err = put_holders(&r, named, n);
+		err = put_holders(&rows, named, n);
 		free(named);
 		if (err)
 			goto failed;
 	}
-	*ret = r;
+	*ret = rows;
 	return 0;
 failed:
-	holder_rows__free(&r);
+	holder_rows__free(&rows);
 	return err;
 }
 

@@ -440,22 +440,22 @@ int host_verdict__of_model(const struct model *m, const struct facts *f, uint64_
 			   struct host_verdict *ret)
 {
 	const struct model_host *readings = model__host(m);
-	struct host_history h = { .first = &readings->first.sheet,
-				  .last = &readings->last.sheet,
-				  .time = readings->last.time - readings->first.time };
+	struct host_history history = { .first = &readings->first.sheet,
+					.last = &readings->last.sheet,
+					.time = readings->last.time - readings->first.time };
 	int device = model__find_device(m, "host"), err = -EINVAL;
 	struct growth_summary growth;
 
-	h.has_lines = device >= 0;
-	if (h.has_lines)
+	history.has_lines = device >= 0;
+	if (history.has_lines)
 		err = growth_summary__of(m, f, (size_t)device,
 					 duration ?: words__fact_number(f, "duration_ns"), &growth);
 	if (err) {
-		host_verdict__judge(&readings->at_moment.sheet, &h, ret);
+		host_verdict__judge(&readings->at_moment.sheet, &history, ret);
 		return err == -EINVAL ? 0 : err; /* -EINVAL: growth is not watched */
 	}
-	h.growth = &growth;
-	host_verdict__judge(&readings->at_moment.sheet, &h, ret);
+	history.growth = &growth;
+	host_verdict__judge(&readings->at_moment.sheet, &history, ret);
 	growth_summary__free(&growth);
 	return 0;
 }

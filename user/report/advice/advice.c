@@ -135,21 +135,21 @@ int advisor__advise(const struct advisor *v, size_t device, uint64_t duration,
 		.duration = duration,
 		.list = &list,
 	};
-	struct model_device d;
+	struct model_device dev;
 	int err;
 
-	model__device(advising.m, device, &d);
-	err = end_track(&advising, d.device, &at_end);
+	model__device(advising.m, device, &dev);
+	err = end_track(&advising, dev.device, &at_end);
 	if (err)
 		return err;
-	snprintf(list.device, sizeof(list.device), "%s", d.name);
-	list.peak = d.peak_allocated;
-	list.reserved = d.has_totals ? d.peak_reserved : 0;
-	list.before_attach = d.before_attach;
+	snprintf(list.device, sizeof(list.device), "%s", dev.name);
+	list.peak = dev.peak_allocated;
+	list.reserved = dev.has_totals ? dev.peak_reserved : 0;
+	list.before_attach = dev.before_attach;
 	list.history = model__is_snapshot(advising.m);
 	if (advising.t)
 		summarize_track(&advising);
-	err = advise_device(&advising, device, &d);
+	err = advise_device(&advising, device, &dev);
 	if (err)
 		goto fail;
 	sort_list(&list); /* so that the limit drops the smallest savings */

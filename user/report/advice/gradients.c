@@ -20,6 +20,7 @@ struct places {
 	uint32_t forward, backward;
 };
 
+/* Finds the first allocation of forward, and the first one of backward after it. */
 static struct places places_of(const struct window *w)
 {
 	struct places places = { NEVER, NEVER };
@@ -176,20 +177,22 @@ static int change_never_freed(struct advising *a, const struct window *w, const 
 	struct by_module parameters = { 0 }, temporaries = { 0 };
 	uint8_t *used = calloc((size_t)w->nblocks + 1, 1);
 	int err = used ? index_parameters(a->t, &parameters) : -ENOMEM;
-	const struct ablock *b;
+	const struct ablock *block;
 
 	if (!err)
 		err = index_temporaries(w, at->backward, &temporaries);
-	for (uint32_t i = 0; !err && (b = track__lasting(a->t, &i));) {
+	for (uint32_t i = 0; !err && (block = track__lasting(a->t, &i));) {
 		/* A gradient that this window or a later one allocated is not live at its start.
 		 * The last window frees gradients of the one before: is_late() has seen these. */
-		if (b->window >= w->number || (b->gone != NEVER && w->number == a->t->number) ||
-		    !is_gradient(a, b, &parameters))
+		if (block->window >= w->number ||
+		    (block->gone != NEVER && w->number == a->t->number) ||
+		    !is_gradient(a, block, &parameters))
 			continue;
-		changes__add(changes, START_OF_STEP, changes__less(b->size), false);
-		changes__add(changes, reallocation_place(w, b, &temporaries, used, at->backward),
-			     (int64_t)b->size, false);
-		found->never += b->size;
+		changes__add(changes, START_OF_STEP, changes__less(block->size), false);
+		changes__add(changes,
+			     reallocation_place(w, block, &temporaries, used, at->backward),
+			     (int64_t)block->size, false);
+		found->never += block->size;
 		found->n++;
 	}
 	free(used);

@@ -202,35 +202,36 @@ static int find_instance(struct search *s, const struct named *named, size_t len
 
 int instances__find(const struct dict *d, struct instances *ret)
 {
-	struct search s = { .d = d, .s = ret };
+	struct search search = { .d = d, .s = ret };
 	int err = -ENOMEM;
 
 	*ret = (struct instances){ .nmodules = dict__counts(d).modules, .levels = LEVELS };
 	ret->no_of = calloc((size_t)LEVELS * (ret->nmodules + 1), sizeof(*ret->no_of));
-	s.by_name = calloc((size_t)ret->nmodules + 1, sizeof(*s.by_name));
-	if (!ret->no_of || !s.by_name)
+	search.by_name = calloc((size_t)ret->nmodules + 1, sizeof(*search.by_name));
+	if (!ret->no_of || !search.by_name)
 		goto out;
 	for (uint32_t i = 1; i < ret->nmodules; i++) {
 		struct dict_module m = dict__get_module(d, i);
 
-		s.by_name[s.n++] = (struct named){ dict__str(d, m.root), dict__str(d, m.name), i };
+		search.by_name[search.n++] = (struct named){ dict__str(d, m.root),
+							     dict__str(d, m.name), i };
 	}
-	qsort(s.by_name, s.n, sizeof(*s.by_name), cmp_named);
-	for (uint32_t i = 0; i < s.n; i++)
+	qsort(search.by_name, search.n, sizeof(*search.by_name), cmp_named);
+	for (uint32_t i = 0; i < search.n; i++)
 		for (uint32_t level = 0; level < LEVELS; level++) {
-			const struct named *m = &s.by_name[i];
+			const struct named *m = &search.by_name[i];
 			size_t len = prefix_length(m->name, level);
 
 			if (!len)
 				continue;
-			err = find_instance(&s, m, len, level,
+			err = find_instance(&search, m, len, level,
 					    &ret->no_of[(size_t)level * ret->nmodules + m->module]);
 			if (err)
 				goto out;
 		}
 	err = 0;
 out:
-	free(s.by_name);
+	free(search.by_name);
 	return err;
 }
 

@@ -121,35 +121,36 @@ static void note_dropped(struct track *t, const struct window *w)
 /* Moves the current window into t->kept, or drops it. Afterwards t->now is only memory to reuse. */
 static void keep_or_drop(struct track *t)
 {
-	struct window *w = &t->now, *least = NULL;
+	struct window *window = &t->now, *least = NULL;
 
 	/* Ignore a window without allocations: its peak is at most the end of the window before. */
-	if (!w->known || !w->signature)
+	if (!window->known || !window->signature)
 		return;
-	if (w->part) {
-		t->too_long |= w->peak > t->other_peak;
-		note_dropped(t, w);
+	if (window->part) {
+		t->too_long |= window->peak > t->other_peak;
+		note_dropped(t, window);
 		return;
 	}
 	for (uint32_t i = 0; i < t->nkept; i++) {
 		struct window *kept = &t->kept[i];
 
-		if (same_moves(kept, w)) {
-			if (w->peak > kept->peak || (w->peak == kept->peak && !kept->stepped))
-				swap_windows(kept, w);
+		if (same_moves(kept, window)) {
+			if (window->peak > kept->peak ||
+			    (window->peak == kept->peak && !kept->stepped))
+				swap_windows(kept, window);
 			return;
 		}
 		if (!least || kept->peak < least->peak)
 			least = kept;
 	}
 	if (t->nkept < WINDOWS_KEPT) {
-		t->kept[t->nkept++] = *w;
-		*w = (struct window){ 0 };
-	} else if (w->peak > least->peak) {
-		swap_windows(least, w);
-		note_dropped(t, w);
+		t->kept[t->nkept++] = *window;
+		*window = (struct window){ 0 };
+	} else if (window->peak > least->peak) {
+		swap_windows(least, window);
+		note_dropped(t, window);
 	} else {
-		note_dropped(t, w);
+		note_dropped(t, window);
 	}
 }
 
@@ -157,20 +158,20 @@ static void keep_or_drop(struct track *t)
  * ended. part: the step is too long, and both windows are parts of it. Returns 0 or -ENOMEM. */
 static int end_window(struct track *t, bool stepped, bool part)
 {
-	struct window *w = &t->now;
+	struct window *window = &t->now;
 
-	w->part |= part;
-	w->end = stepped ? w->n + 1 : NEVER;
-	for (uint32_t i = 0; i < w->nblocks; i++)
-		if (w->blocks[i].gone == NEVER && put_old(t, w->blocks[i]))
+	window->part |= part;
+	window->end = stepped ? window->n + 1 : NEVER;
+	for (uint32_t i = 0; i < window->nblocks; i++)
+		if (window->blocks[i].gone == NEVER && put_old(t, window->blocks[i]))
 			return -ENOMEM;
 	keep_or_drop(t);
-	w->n = w->nblocks = w->oom = 0;
-	w->signature = w->peak = 0;
-	w->known = false;
-	w->part = part;
-	w->stepped = stepped;
-	w->number = ++t->number;
+	window->n = window->nblocks = window->oom = 0;
+	window->signature = window->peak = 0;
+	window->known = false;
+	window->part = part;
+	window->stepped = stepped;
+	window->number = ++t->number;
 	return 0;
 }
 
@@ -328,24 +329,26 @@ static int free_own(struct track *t, uint32_t i)
 /* Adds the free of a block. size: bytes, used if the block is not known. Returns 0 or -ENOMEM. */
 static int free_block(struct track *t, uint64_t addr, uint64_t size)
 {
-	struct window *w = &t->now;
-	struct ablock b = { .addr = addr, .size = size, .phase = PHASE_OTHER, .after = PHASE_NR };
+	struct window *window = &t->now;
+	struct ablock block = {
+		.addr = addr, .size = size, .phase = PHASE_OTHER, .after = PHASE_NR
+	};
 	uint64_t entry; /* as in t->at */
 	bool known = map64__del(t->at, addr, &entry);
 
 	if (known && entry & 1)
 		return free_own(t, (uint32_t)(entry >> 1));
 	if (known) {
-		b = take_old(t, (uint32_t)(entry >> 1));
-		thrown_graphs__freed(t, &b);
+		block = take_old(t, (uint32_t)(entry >> 1));
+		thrown_graphs__freed(t, &block);
 	} else if (!t->totals) {
 		add_older(t, size);
 	}
-	b.gone = w->n + 1;
-	count_freed(t, b.size);
-	if (add_block(w, &b))
+	block.gone = window->n + 1;
+	count_freed(t, block.size);
+	if (add_block(window, &block))
 		return -ENOMEM;
-	return add_move(w, w->nblocks - 1, true);
+	return add_move(window, window->nblocks - 1, true);
 }
 
 /* Keeps the latest phase, and counts the beginnings of forward. */
@@ -361,10 +364,10 @@ static void note_phase(struct track *t, enum phase phase)
  * keeps module and phase of backward. Returns 0 or -ENOMEM. */
 static int alloc_block(struct track *t, const struct model *m, const struct event *event)
 {
-	struct window *w = &t->now;
+	struct window *window = &t->now;
 	struct event charged = *event;
 	struct ablock block = { .addr = charged.addr, .size = charged.size, .gone = NEVER };
-	uint32_t number = w->nblocks;
+	uint32_t number = window->nblocks;
 
 	block.module = model__module(m, charged.stack, charged.node, charged.walk);
 	block.phase = charged.node
@@ -376,17 +379,17 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 	note_phase(t, block.phase);
 	block.epoch = t->epoch;
 	block.stack = charged.stack;
-	block.window = w->number;
-	block.born = block.place = w->n + 1;
+	block.window = window->number;
+	block.born = block.place = window->n + 1;
 	thrown_graphs__took(t, &block);
-	w->signature += hash__u64(hash__seed(),
-				  (uint64_t)charged.stack << 32 ^ charged.node ^ charged.size << 7);
-	if (add_block(w, &block) || add_move(w, number, false) ||
+	window->signature += hash__u64(hash__seed(), (uint64_t)charged.stack << 32 ^ charged.node ^
+							     charged.size << 7);
+	if (add_block(window, &block) || add_move(window, number, false) ||
 	    map64__set(t->at, charged.addr, (uint64_t)number << 1 | 1))
 		return -ENOMEM;
 	t->total += charged.size;
-	if (t->total > w->peak)
-		w->peak = t->total;
+	if (t->total > window->peak)
+		window->peak = t->total;
 	return 0;
 }
 
@@ -410,30 +413,30 @@ static int add_known(struct track *t, const struct event *e)
  * at attach also adds blocks that are not known yet. Returns 0 or -ENOMEM. */
 static int name_block(struct track *t, const struct event *e)
 {
-	struct ablock *b = block_at(t, e->addr);
+	struct ablock *block = block_at(t, e->addr);
 	uint8_t item = e->flags & TENSOR_ITEM;
 	int err;
 
-	if (!b && !(e->flags & CENSUS_FIRST))
+	if (!block && !(e->flags & CENSUS_FIRST))
 		return 0;
-	if (!b) {
+	if (!block) {
 		err = add_known(t, e);
-		b = err ? NULL : block_at(t, e->addr);
-		if (!b)
+		block = err ? NULL : block_at(t, e->addr);
+		if (!block)
 			return err;
 	}
-	b->name = e->name;
-	b->owner = e->module;
-	b->category = e->category;
-	b->tensor_size = e->size;
-	b->item = item ? (uint8_t)(1U << (item - 1)) : 0;
+	block->name = e->name;
+	block->owner = e->module;
+	block->category = e->category;
+	block->tensor_size = e->size;
+	block->item = item ? (uint8_t)(1U << (item - 1)) : 0;
 	return 0;
 }
 
 /* Adds an event of the device to its track. Returns 0 or -ENOMEM. */
 static int add_event(const struct advisor *v, struct track *t, const struct event *e)
 {
-	struct window *w = &t->now;
+	struct window *window = &t->now;
 	int err;
 
 	switch (e->kind) {
@@ -442,7 +445,7 @@ static int add_event(const struct advisor *v, struct track *t, const struct even
 	case EVENT_TENSOR:
 		return name_block(t, e);
 	case EVENT_OOM:
-		w->oom = w->oom ? w->oom : w->n;
+		window->oom = window->oom ? window->oom : window->n;
 		return 0;
 	case EVENT_ALLOC:
 	case EVENT_FREE:
@@ -450,7 +453,7 @@ static int add_event(const struct advisor *v, struct track *t, const struct even
 	default:
 		return 0;
 	}
-	if (w->n + 2 >= v->window_moves) {
+	if (window->n + 2 >= v->window_moves) {
 		err = end_window(t, false, true);
 		if (err)
 			return err;
@@ -532,7 +535,7 @@ static int find_track(struct advisor *v, struct device d, struct track **ret)
 int advisor__event(void *advisor, const struct event *e)
 {
 	struct advisor *v = advisor;
-	struct track *t;
+	struct track *track;
 	int err = 0;
 
 	switch (e->kind) {
@@ -550,10 +553,10 @@ int advisor__event(void *advisor, const struct event *e)
 	case EVENT_OOM:
 	case EVENT_BLOCK:
 	case EVENT_TENSOR:
-		err = find_track(v, e->device, &t);
-		if (err || !t)
+		err = find_track(v, e->device, &track);
+		if (err || !track)
 			return err;
-		return add_event(v, t, e);
+		return add_event(v, track, e);
 	}
 	return 0;
 }

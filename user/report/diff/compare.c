@@ -102,30 +102,30 @@ int compare__read(const char *path, const char *name, const struct compare_opts 
 		  struct compared *ret)
 {
 	struct model_opts peak = { .at = AT_PEAK };
-	struct compared c = { 0 };
-	struct analysis *a = NULL;
+	struct compared compared = { 0 };
+	struct analysis *analysis = NULL;
 	size_t device;
-	int status = analysis__open(path, &peak, &a);
+	int status = analysis__open(path, &peak, &analysis);
 
 	if (status)
 		goto out;
-	status = analysis__run(a, NULL, NULL);
+	status = analysis__run(analysis, NULL, NULL);
 	if (status)
 		goto out;
-	status = analysis__device(a, o->device, &device);
+	status = analysis__device(analysis, o->device, &device);
 	if (status)
 		goto out;
-	c.name = strdup(name ? name : a->name);
-	c.recording = strdup(a->name);
-	if (c.name && c.recording && !copy_figures(&c, a, device, o)) {
-		*ret = c;
+	compared.name = strdup(name ? name : analysis->name);
+	compared.recording = strdup(analysis->name);
+	if (compared.name && compared.recording && !copy_figures(&compared, analysis, device, o)) {
+		*ret = compared;
 		goto out;
 	}
 	log_err("out of memory");
-	compare__drop(&c);
+	compare__drop(&compared);
 	status = EXIT_FAILED;
 out:
-	analysis__free(a);
+	analysis__free(analysis);
 	return status;
 }
 
@@ -364,27 +364,27 @@ static size_t name_width(const struct compared *all, size_t n, size_t width)
 static void fill_cells(struct cells *s, const struct compared *c, const struct compared *first,
 		       size_t name_columns, size_t room)
 {
-	const struct model_device *d = &c->device;
+	const struct model_device *device = &c->device;
 	const char *about = "";
 	char bytes[24];
 
-	if (d->peak_is == FIGURE_LOWER_BOUND)
+	if (device->peak_is == FIGURE_LOWER_BOUND)
 		about = ">= ";
-	else if (d->peak_is > FIGURE_SINCE_ATTACH)
+	else if (device->peak_is > FIGURE_SINCE_ATTACH)
 		about = "~ ";
 	for (int col = 0; col < COL_NR; col++)
 		strcpy(s->text[col], "-");
 	cut_name(s->name, c, name_columns);
 	snprintf(s->text[COL_PEAK], sizeof(s->text[0]), "%s%s", about,
-		 text__bytes(bytes, sizeof(bytes), d->peak_allocated));
+		 text__bytes(bytes, sizeof(bytes), device->peak_allocated));
 	diff__percent(s->text[COL_PERCENT], sizeof(s->text[0]),
-		      first ? first->device.peak_allocated : 0, d->peak_allocated);
-	if (d->has_totals) {
-		text__bytes(s->text[COL_RESERVED], sizeof(s->text[0]), d->peak_reserved);
+		      first ? first->device.peak_allocated : 0, device->peak_allocated);
+	if (device->has_totals) {
+		text__bytes(s->text[COL_RESERVED], sizeof(s->text[0]), device->peak_reserved);
 		snprintf(s->text[COL_CACHED], sizeof(s->text[0]), "%.1f %%",
-			 100 * words__fragmentation(d->mark_allocated, d->mark_reserved));
+			 100 * words__fragmentation(device->mark_allocated, device->mark_reserved));
 		snprintf(s->text[COL_MOST], sizeof(s->text[0]), "%.1f %%",
-			 100 * most_fragmentation(d));
+			 100 * most_fragmentation(device));
 	}
 	if (c->timed)
 		text__time(s->text[COL_STEP], sizeof(s->text[0]), c->step_time);
@@ -566,37 +566,38 @@ static void put_device(struct json *j, const struct model_device *d)
 /* Writes recording i with its figures, those against the first one, and its warnings. */
 static void put_capture(struct json *j, const struct compared *all, size_t i)
 {
-	const struct compared *c = &all[i];
+	const struct compared *compared = &all[i];
 	char text[COMPARE_TEXT];
 
 	json__open_object(j, NULL);
-	json__string(j, "name", c->name);
-	json__string(j, "recording", c->recording);
-	put_device(j, &c->device);
-	json__string(j, "peak_file", c->file);
-	json__uint_or_null(j, "peak_line", c->file && c->line, c->line);
-	json__string(j, "peak_function", c->func);
-	json__string(j, "peak_module", c->module);
-	json__uint(j, "steps", c->steps);
-	json__uint(j, "steps_timed", c->timed);
-	if (c->timed)
-		json__seconds(j, "step_time", c->step_time, 9);
+	json__string(j, "name", compared->name);
+	json__string(j, "recording", compared->recording);
+	put_device(j, &compared->device);
+	json__string(j, "peak_file", compared->file);
+	json__uint_or_null(j, "peak_line", compared->file && compared->line, compared->line);
+	json__string(j, "peak_function", compared->func);
+	json__string(j, "peak_module", compared->module);
+	json__uint(j, "steps", compared->steps);
+	json__uint(j, "steps_timed", compared->timed);
+	if (compared->timed)
+		json__seconds(j, "step_time", compared->step_time, 9);
 	else
 		json__null(j, "step_time");
-	json__seconds(j, "duration", c->duration, 9);
-	if (c->is_window)
-		json__seconds(j, "window_start", c->window_start, 9);
-	json__uint(j, "events", c->events);
-	json__uint(j, "lost", c->lost);
-	json__bool(j, "complete", c->complete);
-	json__bool(j, "dry_run", c->dry_run);
-	json__string(j, "torch", c->torch);
-	json__string(j, "device_name", c->device_name);
+	json__seconds(j, "duration", compared->duration, 9);
+	if (compared->is_window)
+		json__seconds(j, "window_start", compared->window_start, 9);
+	json__uint(j, "events", compared->events);
+	json__uint(j, "lost", compared->lost);
+	json__bool(j, "complete", compared->complete);
+	json__bool(j, "dry_run", compared->dry_run);
+	json__string(j, "torch", compared->torch);
+	json__string(j, "device_name", compared->device_name);
 	json__open_object(j, "against_first");
-	put_times(j, "peak_allocated", all[0].device.peak_allocated, c->device.peak_allocated);
-	put_times(j, "peak_reserved", c->device.has_totals ? all[0].device.peak_reserved : 0,
-		  c->device.peak_reserved);
-	put_times(j, "step_time", c->timed ? all[0].step_time : 0, c->step_time);
+	put_times(j, "peak_allocated", all[0].device.peak_allocated,
+		  compared->device.peak_allocated);
+	put_times(j, "peak_reserved", compared->device.has_totals ? all[0].device.peak_reserved : 0,
+		  compared->device.peak_reserved);
+	put_times(j, "step_time", compared->timed ? all[0].step_time : 0, compared->step_time);
 	json__close_object(j);
 	json__open_array(j, "warnings");
 	for (size_t k = 0; nth_warning(all, i, k, text); k++)

@@ -183,20 +183,20 @@ static int find_number(struct joiner *j, enum match_side side, uint32_t loc, uin
  * -ENOMEM. */
 static int mix_stack(struct joiner *j, enum match_side side, const struct row *r, uint64_t *h)
 {
-	const struct dict *d = j->d->side[side].a->dict;
-	struct dict_stack stack = dict__get_stack(d, r->stack);
+	const struct dict *dict = j->d->side[side].a->dict;
+	struct dict_stack stack = dict__get_stack(dict, r->stack);
 	uint64_t number;
 	int err = 0;
 
 	mix(h, j->seed, stack.walk);
 	for (uint32_t i = 0; i < stack.n && !err; i++) {
-		struct dict_module module = dict__get_module(d, stack.frames[i].module);
+		struct dict_module module = dict__get_module(dict, stack.frames[i].module);
 
 		if (stack.frames[i].module) {
-			mix_text(h, j->seed, dict__str(d, module.name));
-			mix_text(h, j->seed, dict__str(d, module.cls));
+			mix_text(h, j->seed, dict__str(dict, module.name));
+			mix_text(h, j->seed, dict__str(dict, module.cls));
 		}
-		if (is_machinery(d, stack.frames[i]))
+		if (is_machinery(dict, stack.frames[i]))
 			continue;
 		err = find_number(j, side, stack.frames[i].loc, &number);
 		mix(h, j->seed, err ? 0 : number);
@@ -211,8 +211,8 @@ static int mix_stack(struct joiner *j, enum match_side side, const struct row *r
 static int key_of(struct joiner *j, enum match_side side, const struct row *r, bool category,
 		  uint64_t *ret)
 {
-	const struct diff_opts *o = &j->d->opts;
-	bool by_place = o->by == BY_LINE || o->by == BY_STACK;
+	const struct diff_opts *opts = &j->d->opts;
+	bool by_place = opts->by == BY_LINE || opts->by == BY_STACK;
 	uint64_t hash = 0;
 	int err = 0;
 
@@ -225,22 +225,23 @@ static int key_of(struct joiner *j, enum match_side side, const struct row *r, b
 				  r->func, r->line));
 	else if (by_place)
 		mix_text(&hash, j->seed, r->source);
-	if (by_place && !o->any_phase && !r->before_attach)
+	if (by_place && !opts->any_phase && !r->before_attach)
 		mix(&hash, j->seed, r->charged);
-	if (o->by == BY_STACK && !r->before_attach)
+	if (opts->by == BY_STACK && !r->before_attach)
 		err = mix_stack(j, side, r, &hash);
-	if (o->by == BY_MODULE || o->by == BY_LAYER || (o->by == BY_LINE && !o->any_module)) {
+	if (opts->by == BY_MODULE || opts->by == BY_LAYER ||
+	    (opts->by == BY_LINE && !opts->any_module)) {
 		mix_text(&hash, j->seed, r->module);
 		mix_text(&hash, j->seed, r->module_class);
 		mix_text(&hash, j->seed, r->module_root);
 	}
-	if (o->by == BY_PHASE || (by_place && !o->any_phase))
+	if (opts->by == BY_PHASE || (by_place && !opts->any_phase))
 		mix(&hash, j->seed, r->before_attach ? 99 : r->phase);
-	if (category && (o->by == BY_CATEGORY || (o->by == BY_LINE && !o->any_category)))
+	if (category && (opts->by == BY_CATEGORY || (opts->by == BY_LINE && !opts->any_category)))
 		mix_text(&hash, j->seed, r->category);
-	if (o->by == BY_LINE && r->before_attach)
+	if (opts->by == BY_LINE && r->before_attach)
 		mix_text(&hash, j->seed, r->name);
-	if (o->by == BY_THREAD)
+	if (opts->by == BY_THREAD)
 		mix_text(&hash, j->seed, r->thread);
 	*ret = hash;
 	return err;
@@ -463,33 +464,33 @@ int diff__again(struct diff *d, const struct diff_opts *opts)
 int diff__new(struct analysis *const a[MATCH_SIDES], const size_t device[MATCH_SIDES],
 	      const struct diff_opts *opts, struct diff **ret)
 {
-	struct diff *d = calloc(1, sizeof(*d));
+	struct diff *diff = calloc(1, sizeof(*diff));
 	int err = -ENOMEM;
 
-	if (!d)
+	if (!diff)
 		return -ENOMEM;
-	d->match = match__new(facts__get(a[MATCH_OLD]->facts, "cwd"),
-			      facts__get(a[MATCH_NEW]->facts, "cwd"));
-	if (!d->match)
+	diff->match = match__new(facts__get(a[MATCH_OLD]->facts, "cwd"),
+				 facts__get(a[MATCH_NEW]->facts, "cwd"));
+	if (!diff->match)
 		goto fail;
 	for (int k = 0; k < MATCH_SIDES; k++) {
-		d->side[k].a = a[k];
-		d->side[k].number = device[k];
-		model__device(a[k]->model, device[k], &d->side[k].device);
-		err = add_lines(d->match, k, &d->side[k]);
+		diff->side[k].a = a[k];
+		diff->side[k].number = device[k];
+		model__device(a[k]->model, device[k], &diff->side[k].device);
+		err = add_lines(diff->match, k, &diff->side[k]);
 		if (err)
 			goto fail;
 	}
-	err = match__settle(d->match);
+	err = match__settle(diff->match);
 	if (err)
 		goto fail;
-	err = diff__again(d, opts);
+	err = diff__again(diff, opts);
 	if (err)
 		goto fail;
-	*ret = d;
+	*ret = diff;
 	return 0;
 fail:
-	diff__free(d);
+	diff__free(diff);
 	return err;
 }
 

@@ -31,21 +31,21 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 {
 	const struct diff_side *diff_side = &d->side[side];
 	const struct model_opts *at = &d->opts.at[side];
-	const struct facts *f = diff_side->a->facts;
+	const struct facts *facts = diff_side->a->facts;
 
 	json__open_object(j, side == MATCH_OLD ? "old" : "new");
 	json__string(j, "recording", diff_side->a->name);
-	json__string(j, "cwd", facts__get(f, "cwd"));
-	json__string(j, "torch", facts__get(f, "torch"));
-	json__string(j, "python", facts__get(f, "python"));
-	json__string(j, "attached_at", facts__get(f, "attached_at"));
+	json__string(j, "cwd", facts__get(facts, "cwd"));
+	json__string(j, "torch", facts__get(facts, "torch"));
+	json__string(j, "python", facts__get(facts, "python"));
+	json__string(j, "attached_at", facts__get(facts, "attached_at"));
 	json__seconds(j, "duration", diff_side->a->duration, 9);
 	words__put_window(j, diff_side->a->model);
 	json__uint(j, "events", model__events(diff_side->a->model));
-	json__uint(j, "lost", words__lost(diff_side->a->model, f));
+	json__uint(j, "lost", words__lost(diff_side->a->model, facts));
 	json__uint(j, "steps", model__whole_steps(diff_side->a->model));
 	json__bool(j, "complete", diff_side->a->complete);
-	detail__put(j, f);
+	detail__put(j, facts);
 	json__string(j, "device", diff_side->device.name);
 	json__string(j, "at", moment_names[at->at]);
 	json__seconds(j, "time", at->at == AT_TIME ? at->at_time : diff_side->device.mark_time, 9);

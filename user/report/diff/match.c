@@ -700,7 +700,7 @@ static struct span function_at(const struct aligner *a, size_t at)
 int match__settle(struct match *m)
 {
 	uint32_t *order = malloc((m->n + 1) * sizeof(*order));
-	struct aligner a = { .m = m, .order = order };
+	struct aligner aligner = { .m = m, .order = order };
 	int err;
 
 	if (!order)
@@ -713,13 +713,13 @@ int match__settle(struct match *m)
 		order[i] = (uint32_t)i;
 	qsort_r(order, m->n, sizeof(*order), cmp_order, m);
 	for (size_t i = 0; i < m->n && !err;) {
-		struct span s = function_at(&a, i);
+		struct span s = function_at(&aligner, i);
 
-		err = align_lines(&a, s);
+		err = align_lines(&aligner, s);
 		i = s.new_end;
 	}
 out:
-	free(a.c);
+	free(aligner.c);
 	free(order);
 	return err;
 }

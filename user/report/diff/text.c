@@ -137,23 +137,23 @@ static void say_module_and_class(struct printer *p, const struct row *r)
 /* Writes the text of the last column to p->text: a row's location and its former line. */
 static char *say_where(struct printer *p, const struct diff_row *dr, size_t room)
 {
-	const struct row *r = diff__shown(dr);
+	const struct row *row = diff__shown(dr);
 	const char *cwd = facts__get(p->d->side[diff__shown_side(dr)].a->facts, "cwd");
 	char was[40] = "";
 
-	switch (r->before_attach ? BY_LINE : p->d->opts.by) {
+	switch (row->before_attach ? BY_LINE : p->d->opts.by) {
 	case BY_MODULE:
 	case BY_LAYER:
-		say_module_and_class(p, r);
+		say_module_and_class(p, row);
 		return words__cut_front(p->text, room);
 	case BY_PHASE:
-		return strcpy(p->text, words__phase(r->phase));
+		return strcpy(p->text, words__phase(row->phase));
 	case BY_CATEGORY:
-		return strcpy(p->text, words__role(r->category));
+		return strcpy(p->text, words__role(row->category));
 	case BY_THREAD:
 		*p->text = '\0';
-		if (r->thread)
-			text__clean(p->text, sizeof(p->text), r->thread, strlen(r->thread));
+		if (row->thread)
+			text__clean(p->text, sizeof(p->text), row->thread, strlen(row->thread));
 		return words__cut_front(p->text, room);
 	default:
 		break;
@@ -162,9 +162,9 @@ static char *say_where(struct printer *p, const struct diff_row *dr, size_t room
 		snprintf(was, sizeof(was), ", moved from :%u", dr->row[MATCH_OLD]->line);
 	room = room > strlen(was) ? room - strlen(was) : 8;
 	if (p->short_names)
-		words__location_short(p->text, r, cwd, room);
+		words__location_short(p->text, row, cwd, room);
 	else
-		words__location(p->text, r, cwd, room);
+		words__location(p->text, row, cwd, room);
 	return strcat(p->text, was);
 }
 
@@ -391,21 +391,21 @@ static const char *say_moment(const struct model_opts *at, char *buf, size_t siz
 static void print_recording(struct printer *p, enum match_side side)
 {
 	const struct diff_side *diff_side = &p->d->side[side];
-	const struct facts *f = diff_side->a->facts;
+	const struct facts *facts = diff_side->a->facts;
 	char bytes[24], time[24], count[32], word[64], step[40], window[48], detail[DETAIL_TEXT];
-	uint64_t lost = words__lost(diff_side->a->model, f);
-	const char *torch = facts__get(f, "torch");
+	uint64_t lost = words__lost(diff_side->a->model, facts);
+	const char *torch = facts__get(facts, "torch");
 
 	text__clean(p->text, sizeof(p->text), diff_side->a->name, strlen(diff_side->a->name));
 	fprintf(p->out, "%s  %s: ", side == MATCH_OLD ? "old" : "new",
 		words__cut_front(p->text, p->width / 3));
-	report_text__command(p->text, sizeof(p->text), f, p->width > 72 ? p->width - 40 : 32);
+	report_text__command(p->text, sizeof(p->text), facts, p->width > 72 ? p->width - 40 : 32);
 	fprintf(p->out, "%s\n     ", p->text);
 	if (torch)
 		fprintf(p->out, "torch %s%s", text__clean(word, sizeof(word), torch, strlen(torch)),
 			text__dot());
 	text__time(time, sizeof(time), model__length(diff_side->a->model, diff_side->a->duration));
-	words__window(diff_side->a->model, f, window, sizeof(window));
+	words__window(diff_side->a->model, facts, window, sizeof(window));
 	fprintf(p->out, "%s%s%s%s%s, ", time, *window ? text__dot() : "", window, text__dot(),
 		text__counted(count, sizeof(count), model__events(diff_side->a->model), "event"));
 	text__count(count, sizeof(count), lost);
@@ -413,7 +413,7 @@ static void print_recording(struct printer *p, enum match_side side)
 	if (!diff_side->a->complete)
 		fprintf(p->out, "%snot complete", text__dot());
 	fputc('\n', p->out);
-	if (*detail__sentence(detail, sizeof(detail), f))
+	if (*detail__sentence(detail, sizeof(detail), facts))
 		text__paragraph(p->out, p->width, "     Detail  ", "     ", "%s", detail);
 	fprintf(p->out, "     %s  peak %s%s at %s (", diff_side->device.name,
 		words__about(diff_side->device.peak_is),
@@ -582,44 +582,44 @@ static void print_check(struct printer *p)
 
 int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 {
-	struct printer *p = calloc(1, sizeof(*p));
+	struct printer *printer = calloc(1, sizeof(*printer));
 	struct report_text_opts text = { .width = o->width, .colour = o->colour };
 	int err = -ENOMEM;
 
-	if (!p)
+	if (!printer)
 		return -ENOMEM;
-	p->out = out;
-	p->d = d;
-	p->top = o->top;
-	p->colour = report_text__colour(out, &text);
-	p->width = report_text__width(out, &text);
+	printer->out = out;
+	printer->d = d;
+	printer->top = o->top;
+	printer->colour = report_text__colour(out, &text);
+	printer->width = report_text__width(out, &text);
 	for (int side = 0; side < MATCH_SIDES && d->opts.by == BY_STACK; side++) {
-		p->frames[side] = report_frames__new(d->side[side].a->dict, d->side[side].a->facts,
-						     false);
-		if (!p->frames[side])
+		printer->frames[side] = report_frames__new(d->side[side].a->dict,
+							   d->side[side].a->facts, false);
+		if (!printer->frames[side])
 			goto out;
 	}
-	err = prepare_table(p);
+	err = prepare_table(printer);
 	if (err)
 		goto out;
-	print_recording(p, MATCH_OLD);
-	print_recording(p, MATCH_NEW);
-	print_programs(p);
-	print_change(p);
-	print_sums(p);
-	print_renamed(p);
-	print_table(p);
-	print_list(p, DIFF_NEW, "New");
-	print_list(p, DIFF_GONE, "Gone");
-	print_before(p);
-	print_check(p);
-	fputc('\n', p->out);
-	text__paragraph(p->out, p->width, "Peaks and step times: ", "  ",
+	print_recording(printer, MATCH_OLD);
+	print_recording(printer, MATCH_NEW);
+	print_programs(printer);
+	print_change(printer);
+	print_sums(printer);
+	print_renamed(printer);
+	print_table(printer);
+	print_list(printer, DIFF_NEW, "New");
+	print_list(printer, DIFF_GONE, "Gone");
+	print_before(printer);
+	print_check(printer);
+	fputc('\n', printer->out);
+	text__paragraph(printer->out, printer->width, "Peaks and step times: ", "  ",
 			"memtrace-bpf compare OLD NEW");
 out:
-	grid__free(p->table);
+	grid__free(printer->table);
 	for (int side = 0; side < MATCH_SIDES; side++)
-		report_frames__free(p->frames[side]);
-	free(p);
+		report_frames__free(printer->frames[side]);
+	free(printer);
 	return err;
 }

@@ -335,33 +335,33 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 	struct census_opts o = { .limit_ns = limit_ns };
 	struct cudaalloc_state before = { 0 }, after = { 0 };
 	struct blocks old_blocks = { 0 }, blocks = { 0 };
-	struct dump d = { 0 };
+	struct dump dump = { 0 };
 	int err, alloc_err = -ENOENT;
 
 	if (alloc)
 		alloc_err = read_alloc(alloc, &before);
-	err = census__read(c, &o, &d.census, why);
+	err = census__read(c, &o, &dump.census, why);
 	if (err)
 		goto out;
 	if (!alloc_err)
 		alloc_err = read_alloc(alloc, &after);
 	/* -EAGAIN means that the allocator is not in use yet, which is no failure. */
 	if (alloc && alloc_err && alloc_err != -EAGAIN)
-		snprintf(d.alloc_why, sizeof(d.alloc_why), "%s", cudaalloc__why(alloc));
+		snprintf(dump.alloc_why, sizeof(dump.alloc_why), "%s", cudaalloc__why(alloc));
 	if (!alloc_err && (take_blocks(&old_blocks, &before) || take_blocks(&blocks, &after) ||
-			   add_cuda_devices(&d, &after))) {
+			   add_cuda_devices(&dump, &after))) {
 		err = -ENOMEM;
 		goto out;
 	}
-	err = make_rows(&d, &old_blocks, &blocks);
+	err = make_rows(&dump, &old_blocks, &blocks);
 	if (err)
 		goto out;
-	if (d.nrows)
-		qsort(d.rows, d.nrows, sizeof(*d.rows), cmp_size);
-	*ret = d;
+	if (dump.nrows)
+		qsort(dump.rows, dump.nrows, sizeof(*dump.rows), cmp_size);
+	*ret = dump;
 out:
 	if (err)
-		dump__free(&d);
+		dump__free(&dump);
 	free_blocks(&old_blocks);
 	free_blocks(&blocks);
 	cudaalloc_state__free(&before);

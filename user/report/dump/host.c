@@ -19,8 +19,8 @@
 #define MAX_CHILDREN 256
 #define SAMPLED_STACKS 10 /* most stacks of malloc's sampler that have names */
 
-/* Reads the CPU storages of the program's tensors. Returns 0 and *ret, for free(), or a negative
- * errno with the reason in *why. */
+/* Reads the CPU storages of the program's tensors. Returns 0 and *ret, for free(), with their
+ * number in *n, which is 0 before; or -errno with the reason in *why. */
 static int read_tensors(const struct python *py, struct host_storage **ret, size_t *n,
 			const char **why)
 {
@@ -120,25 +120,25 @@ int dump_host__read(const struct proc *p, const struct python *py,
 /* Reads a descendant. Returns 0 or a negative errno. */
 static int read_child(pid_t pid, struct dump_host_process *ret, struct dump_shared *shared)
 {
-	struct proc *p = proc__open(pid);
+	struct proc *proc = proc__open(pid);
 	struct python *py = NULL;
 	struct maps maps = { 0 };
 	const char *why;
 	int err;
 
-	if (!p)
+	if (!proc)
 		return -errno;
-	err = proc__maps(p, &maps);
+	err = proc__maps(proc, &maps);
 	if (err)
 		goto out;
-	py = python__open(p, &maps, &why);
-	err = dump_host__read(p, py, &(struct dump_host_opts){ .proportional = true }, ret);
+	py = python__open(proc, &maps, &why);
+	err = dump_host__read(proc, py, &(struct dump_host_opts){ .proportional = true }, ret);
 	if (!err)
 		err = add_shared_files(shared, &maps);
 out:
 	python__free(py);
 	maps__free(&maps);
-	proc__free(p);
+	proc__free(proc);
 	return err;
 }
 
@@ -444,7 +444,7 @@ static void put_known(struct json *j, const char *key, uint64_t v)
 
 static void put_group(struct json *j, const struct host_group *g)
 {
-	const struct memcg_figures *f = &g->figures;
+	const struct memcg_figures *figures = &g->figures;
 
 	if (!g->version) {
 		json__null(j, "cgroup");
@@ -453,17 +453,17 @@ static void put_group(struct json *j, const struct host_group *g)
 	json__open_object(j, "cgroup");
 	json__string(j, "path", g->path);
 	json__uint(j, "version", g->version);
-	put_known(j, "current", f->usage);
-	put_known(j, "limit", f->limit);
-	put_known(j, "anon", f->anon);
-	put_known(j, "file", f->file);
-	put_known(j, "swap", f->swap);
+	put_known(j, "current", figures->usage);
+	put_known(j, "limit", figures->limit);
+	put_known(j, "anon", figures->anon);
+	put_known(j, "file", figures->file);
+	put_known(j, "swap", figures->swap);
 	put_known(j, "kernel", g->kernel);
-	put_known(j, "kernel_stack", f->kernel_stack);
-	put_known(j, "slab", f->slab);
-	put_known(j, "sock", f->sock);
-	put_known(j, "page_tables", f->page_tables);
-	put_known(j, "oom_kills", f->oom_kills);
+	put_known(j, "kernel_stack", figures->kernel_stack);
+	put_known(j, "slab", figures->slab);
+	put_known(j, "sock", figures->sock);
+	put_known(j, "page_tables", figures->page_tables);
+	put_known(j, "oom_kills", figures->oom_kills);
 	json__close_object(j);
 }
 

@@ -280,13 +280,13 @@ static void print_header(FILE *out, const struct dump *d, const struct dump_opts
 int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, size_t n,
 	       const struct dump_opts *o)
 {
-	struct table *t = calloc(1, sizeof(*t));
+	struct table *table = calloc(1, sizeof(*table));
 	size_t first = 0;
 	int err = 0;
 
-	if (!t)
+	if (!table)
 		return -ENOMEM;
-	*t = (struct table){ .out = out, .d = d, .o = o, .width = text__columns(out) };
+	*table = (struct table){ .out = out, .d = d, .o = o, .width = text__columns(out) };
 	print_header(out, d, o, text__columns(out));
 	for (size_t i = 0; i < d->ndevices && !err; i++) {
 		size_t nrows = 0;
@@ -294,15 +294,15 @@ int dump__text(FILE *out, const struct dump *d, const struct dump_row *rows, siz
 		fprintf(out, "\n");
 		print_device(out, &d->devices[i]);
 		if (o->by != DUMP_BY_CATEGORY)
-			print_kinds(out, &d->devices[i], t->width);
-		print_remarks(out, &d->devices[i], text__prose(t->width));
+			print_kinds(out, &d->devices[i], table->width);
+		print_remarks(out, &d->devices[i], text__prose(table->width));
 		while (first + nrows < n && rows[first + nrows].device == i)
 			nrows++;
 		fprintf(out, "\n");
-		err = print_rows(t, &d->devices[i], &rows[first], nrows);
+		err = print_rows(table, &d->devices[i], &rows[first], nrows);
 		first += nrows;
 	}
-	free(t);
+	free(table);
 	return err;
 }
 
@@ -633,7 +633,7 @@ int dump_tree__text(FILE *out, struct dump_process *v, size_t n)
 	struct sums sums = { 0 };
 	char name[PROCESS_NAME];
 	struct dump_row *rows;
-	struct dump_opts o;
+	struct dump_opts opts;
 	size_t n_rows;
 	int err = add_up(v, n, &sums);
 
@@ -645,10 +645,10 @@ int dump_tree__text(FILE *out, struct dump_process *v, size_t n)
 		err = dump__group(&v[i].dump, v[i].o.by, &rows, &n_rows);
 		if (err)
 			break;
-		o = v[i].o;
-		o.command = process_name(name, &v[i]);
+		opts = v[i].o;
+		opts.command = process_name(name, &v[i]);
 		fprintf(out, "\n");
-		err = dump__text(out, &v[i].dump, rows, n_rows, &o);
+		err = dump__text(out, &v[i].dump, rows, n_rows, &opts);
 		free(rows);
 	}
 	free(sums.v);

@@ -16,7 +16,7 @@
 static int add_retries(struct judging *j, const struct model_device *d)
 {
 	char where[REPORT_TEXT], text[REPORT_TEXT], size[24], times[32];
-	struct finding f = {
+	struct finding finding = {
 		.code = FINDING_RETRIES,
 		.bytes = d->retry_size,
 		.whole = words__device_total(j->source->facts, d),
@@ -31,14 +31,14 @@ static int add_retries(struct judging *j, const struct model_device *d)
 
 	if (!d->retries)
 		return 0;
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
 	findings__place(j->source, d->retry_stack, where);
 	len = findings__at(text, where);
 	snprintf(text + len, sizeof(text) - len,
 		 "CUDA refused %s until PyTorch gave back cached memory; %s in all",
 		 text__bytes(size, sizeof(size), d->retry_size),
 		 text__counted(times, sizeof(times), d->retries, "time"));
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 /* Adds the largest other process to a finding's text, if it is known. */
@@ -61,7 +61,7 @@ static int add_others(struct judging *j, size_t device, const struct model_devic
 {
 	uint64_t total = words__device_total(j->source->facts, d), others;
 	char text[REPORT_TEXT], theirs[24], own[24], left[24];
-	struct finding f = {
+	struct finding finding = {
 		.code = FINDING_OTHER_PROCESSES,
 		.whole = total,
 		.text = text,
@@ -75,14 +75,14 @@ static int add_others(struct judging *j, size_t device, const struct model_devic
 		return 0;
 	if (!d->ooms && !d->retries && d->driver_left > total / 100 * SCARCE_PERCENT)
 		return 0;
-	f.bytes = others;
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	finding.bytes = others;
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
 	snprintf(text, sizeof(text), "other processes have %s, this process has %s; %s are left",
 		 text__bytes(theirs, sizeof(theirs), others),
 		 text__bytes(own, sizeof(own), d->driver_used),
 		 text__bytes(left, sizeof(left), d->driver_left));
 	name_largest(j, device, text);
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 int driver_findings__add(struct judging *j, size_t device, const struct model_device *d)

@@ -132,7 +132,7 @@ static int add_copy(struct judging *j, const struct model_device *d, enum findin
 		    const struct part *held, size_t len, uint64_t bytes, const char *what)
 {
 	char holder[512], text[700];
-	struct finding f = {
+	struct finding finding = {
 		.code = code,
 		.bytes = bytes,
 		.whole = d->peak_allocated,
@@ -143,10 +143,10 @@ static int add_copy(struct judging *j, const struct model_device *d, enum findin
 			  "torch.load(..., map_location=\"cpu\")",
 	};
 
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
 	text__clean(holder, sizeof(holder), held->name, len);
 	snprintf(text, sizeof(text), "%s holds %s", holder, what);
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 /* ---- weights that a variable holds ---- */
@@ -316,7 +316,7 @@ static int add_states(struct judging *j, const struct model_device *d, struct na
 {
 	char text[256], optimizer[64];
 	size_t repeated_states, repeated_parameters;
-	struct finding f = {
+	struct finding finding = {
 		.code = FINDING_OPTIMIZERS,
 		.whole = d->peak_allocated,
 		.text = text,
@@ -328,18 +328,18 @@ static int add_states(struct judging *j, const struct model_device *d, struct na
 	qsort(b->parameters.all, b->parameters.n, sizeof(*b->parameters.all), by_name);
 	qsort(b->states.all, b->states.n, sizeof(*b->states.all), by_name);
 	count_repeated(&b->parameters, &repeated_parameters);
-	f.bytes = count_repeated(&b->states, &repeated_states);
-	if (repeated_parameters || !repeated_states || !is_worth(f.bytes, d) ||
-	    f.bytes < b->states.bytes / 4)
+	finding.bytes = count_repeated(&b->states, &repeated_states);
+	if (repeated_parameters || !repeated_states || !is_worth(finding.bytes, d) ||
+	    finding.bytes < b->states.bytes / 4)
 		return 0;
 	text__clean(optimizer, sizeof(optimizer), b->states.all[0].name,
 		    strcspn(b->states.all[0].name, " "));
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
 	snprintf(text, sizeof(text),
 		 "two optimizers (%s) have state of the same parameters: %zu tensors are there "
 		 "again",
 		 optimizer, repeated_states);
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 /* ---- state that a variable holds ---- */

@@ -112,7 +112,7 @@ static int add_growth(struct judging *j, const struct model_device *d,
 {
 	char said[GROWTH_SUMMARY_TEXT], holder[512] = "", models[WORDS_MODELS];
 	char text[GROWTH_SUMMARY_TEXT + WORDS_MODELS + 2];
-	struct finding f = {
+	struct finding finding = {
 		.code = code_of_growth(s),
 		.rate = s->per_step,
 		.rate_key = growth_summary__rate_key(s->clock),
@@ -121,26 +121,26 @@ static int add_growth(struct judging *j, const struct model_device *d,
 		.sure = (char *)trend__confidence(s->confidence),
 	};
 
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
 	if (s->full_known) {
-		f.full_in_steps = s->steps_left;
-		f.full_in_seconds = s->seconds_left;
+		finding.full_in_steps = s->steps_left;
+		finding.full_in_seconds = s->seconds_left;
 	}
 	if (s->holder)
 		text__clean(holder, sizeof(holder), s->holder->text, strlen(s->holder->text));
 	if (advice) {
-		f.bytes = advice->saves;
-		f.whole = advice->saves + advice->after;
-		f.where = advice->where;
-		f.remedy = advice->text;
+		finding.bytes = advice->saves;
+		finding.whole = advice->saves + advice->after;
+		finding.where = advice->where;
+		finding.remedy = advice->text;
 	}
 	if (s->holder && s->line && growth_summary__in_models(s->line, s->holder) &&
 	    *words__models(models, sizeof(models), j->source->facts)) {
 		snprintf(text, sizeof(text), "%s; %s", said, models);
-		f.text = text;
+		finding.text = text;
 		j->models = true;
 	}
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 /* Adds a finding about calls that kept memory within a step that has ended, such as an evaluation
@@ -150,7 +150,7 @@ static int add_inside(struct judging *j, const struct model_device *d,
 {
 	const struct growth_inside *in = &s->growth.inside;
 	char said[GROWTH_SUMMARY_TEXT], where[REPORT_TEXT];
-	struct finding f = {
+	struct finding finding = {
 		.code = FINDING_CALLS_KEEP,
 		.bytes = in->grown,
 		.whole = d->peak_allocated,
@@ -162,8 +162,8 @@ static int add_inside(struct judging *j, const struct model_device *d,
 		.remedy = (char *)advice_of_calls,
 	};
 
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
-	return findings__add(j, &f);
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
+	return findings__add(j, &finding);
 }
 
 /* Returns what to do about a failed allocation. What grows needs more than the cached memory soon.
@@ -218,16 +218,16 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 {
 	char where[REPORT_TEXT] = "", text[REPORT_TEXT], inside[REPORT_TEXT], asked[24],
 	     allocated[24], cached[24], times[32];
-	struct finding f = { .text = text, .where = where, .sure = "exact" };
+	struct finding finding = { .text = text, .where = where, .sure = "exact" };
 	struct model_oom oom;
 	size_t len;
 
 	if (!d->ooms || !model__oom(j->source->model, device, 0, &oom))
 		return 0;
 	findings__place(j->source, oom.stack, where);
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
-	f.bytes = oom.size;
-	f.whole = words__device_total(j->source->facts, d);
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
+	finding.bytes = oom.size;
+	finding.whole = words__device_total(j->source->facts, d);
 	words__oom_inside(inside, j->source->model, j->source->facts, &oom);
 	text__bytes(asked, sizeof(asked), oom.size);
 	text__bytes(allocated, sizeof(allocated), oom.allocated);
@@ -242,8 +242,8 @@ static int add_out_of_memory(struct judging *j, size_t device, const struct mode
 		snprintf(text + len, sizeof(text) - len, "; %s in all",
 			 text__count(times, sizeof(times), d->ooms));
 	add_largest_tensor(j, &oom, d->name, text);
-	f.remedy = remedy_of_oom(&oom, growth, *inside != '\0');
-	return findings__add(j, &f);
+	finding.remedy = remedy_of_oom(&oom, growth, *inside != '\0');
+	return findings__add(j, &finding);
 }
 
 /* Adds a finding if the first request failed although enough memory was cached, in pieces. Returns
@@ -253,31 +253,31 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 	char text[REPORT_TEXT], cached[24], asked[24], gap[24];
 	struct fragments fragments;
 	struct model_oom oom;
-	struct finding f = { .code = FINDING_FRAGMENTATION,
-			     .text = text,
-			     .where = fragments.where,
-			     .sure = "estimate",
-			     .remedy = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or "
-				       "allocate what lasts before what comes and goes" };
+	struct finding finding = { .code = FINDING_FRAGMENTATION,
+				   .text = text,
+				   .where = fragments.where,
+				   .sure = "estimate",
+				   .remedy = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or "
+					     "allocate what lasts before what comes and goes" };
 	size_t len;
 	int err;
 
 	if (!d->ooms || !model__oom(j->source->model, device, 0, &oom) || !oom.has_totals ||
 	    oom.reserved < oom.allocated)
 		return 0;
-	f.bytes = oom.reserved - oom.allocated;
-	if (f.bytes < oom.size || (oom.gap_known && oom.largest_gap >= oom.size))
+	finding.bytes = oom.reserved - oom.allocated;
+	if (finding.bytes < oom.size || (oom.gap_known && oom.largest_gap >= oom.size))
 		return 0;
 	/* If less was cached, memory outside of PyTorch is the reason. */
-	if (f.bytes < oom.reserved / 100 * WORTH_PERCENT)
+	if (finding.bytes < oom.reserved / 100 * WORTH_PERCENT)
 		return 0;
 	err = fragments__find(j->source, device, &fragments);
 	if (err)
 		return err;
-	f.whole = oom.reserved;
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	finding.whole = oom.reserved;
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
 	len = (size_t)snprintf(text, sizeof(text), "%s were cached when %s were asked for",
-			       text__bytes(cached, sizeof(cached), f.bytes),
+			       text__bytes(cached, sizeof(cached), finding.bytes),
 			       text__bytes(asked, sizeof(asked), oom.size));
 	if (oom.gap_known)
 		len += (size_t)snprintf(text + len, sizeof(text) - len, ", in pieces of at most %s",
@@ -286,14 +286,14 @@ static int add_fragments(struct judging *j, size_t device, const struct model_de
 		snprintf(text + len, sizeof(text) - len,
 			 "; at the peak, most of the free pieces were between blocks of %.200s",
 			 fragments.where);
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 /* Adds a finding about advice, if its saving is worth one. Returns 0 or -ENOMEM. */
 static int add_advice(struct judging *j, const struct model_device *d, const struct advice *advice)
 {
 	char text[REPORT_TEXT];
-	struct finding f = {
+	struct finding finding = {
 		.code = code_of_advice(advice->kind),
 		.bytes = advice->saves,
 		.whole = advice->saves + advice->after,
@@ -303,19 +303,19 @@ static int add_advice(struct judging *j, const struct model_device *d, const str
 		.remedy = advice->text,
 	};
 
-	if (f.code == FINDING_NR || advice->saves < WORTH_BYTES ||
-	    advice->saves < f.whole / 100 * WORTH_PERCENT)
+	if (finding.code == FINDING_NR || advice->saves < WORTH_BYTES ||
+	    advice->saves < finding.whole / 100 * WORTH_PERCENT)
 		return 0;
 	/* Cached memory does no harm if it is a small part of the device's memory. */
-	if (f.code == FINDING_CACHED &&
+	if (finding.code == FINDING_CACHED &&
 	    advice->saves < words__device_total(j->source->facts, d) / 100 * CACHED_PERCENT)
 		return 0;
-	snprintf(f.device, sizeof(f.device), "%s", advice->of_host ? "host" : d->name);
+	snprintf(finding.device, sizeof(finding.device), "%s", advice->of_host ? "host" : d->name);
 	if (*advice->where)
 		snprintf(text, sizeof(text), "at %s: %s", advice->where, advice->basis);
 	else
 		snprintf(text, sizeof(text), "%s", advice->basis);
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 /* Adds a finding about calls of the model that keep activations for a backward that does not
@@ -325,7 +325,7 @@ static int add_thrown_graphs(struct judging *j, size_t device, const struct mode
 	char where[REPORT_TEXT], text[REPORT_TEXT], kept[24], count[32];
 	struct thrown_graphs thrown;
 	size_t len;
-	struct finding f = {
+	struct finding finding = {
 		.code = FINDING_NO_GRAD,
 		.whole = d->peak_allocated,
 		.text = text,
@@ -335,17 +335,17 @@ static int add_thrown_graphs(struct judging *j, size_t device, const struct mode
 	};
 
 	if (!advisor__thrown_graphs(j->source->advisor, device, &thrown) ||
-	    thrown.kept < WORTH_BYTES || thrown.kept < f.whole / 100 * WORTH_PERCENT)
+	    thrown.kept < WORTH_BYTES || thrown.kept < finding.whole / 100 * WORTH_PERCENT)
 		return 0;
-	f.bytes = thrown.kept;
-	snprintf(f.device, sizeof(f.device), "%s", d->name);
+	finding.bytes = thrown.kept;
+	snprintf(finding.device, sizeof(finding.device), "%s", d->name);
 	write_caller(j->source, thrown.stack, where);
 	len = findings__at(text, where);
 	snprintf(text + len, sizeof(text) - len,
 		 "%s of the model kept activations for a backward that did not run, up to %s each",
 		 text__counted(count, sizeof(count), thrown.calls, "call"),
 		 text__bytes(kept, sizeof(kept), thrown.kept));
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 /* Adds memory that is not needed, although it does not grow. Returns 0 or -ENOMEM. */
@@ -359,7 +359,7 @@ static int add_excess(struct judging *j, size_t device, const struct model_devic
 /* Adds a device's growth, or what calls within a step kept. list: its advice. Returns 0 or -ENOMEM.
  */
 static int judge_growth(struct judging *j, const struct model_device *d,
-			const struct growth_summary *s, const struct advice_list *list)
+			const struct growth_summary *summary, const struct advice_list *list)
 {
 	const struct advice *growth = NULL;
 	struct growth_summary tensors;
@@ -368,20 +368,20 @@ static int judge_growth(struct judging *j, const struct model_device *d,
 	for (size_t i = 0; i < list->n; i++)
 		if (list->all[i].kind == ADVICE_GROWTH)
 			growth = &list->all[i];
-	if (s->verdict == GROWTH_VERDICT_GROWS && host_findings__is_pinned(j, s)) {
+	if (summary->verdict == GROWTH_VERDICT_GROWS && host_findings__is_pinned(j, summary)) {
 		if (j->pinned)
 			return 0;
-		return host_findings__add_pinned(j, s, growth ? growth->where : NULL);
+		return host_findings__add_pinned(j, summary, growth ? growth->where : NULL);
 	}
-	if (s->verdict == GROWTH_VERDICT_GROWS && d->device.type == DEVICE_HOST &&
+	if (summary->verdict == GROWTH_VERDICT_GROWS && d->device.type == DEVICE_HOST &&
 	    host_findings__tensors_grow(j, &tensors)) {
-		err = host_findings__add_beside(j, d, s, &tensors);
+		err = host_findings__add_beside(j, d, summary, &tensors);
 		growth_summary__free(&tensors);
 		return err;
 	}
-	if (s->verdict == GROWTH_VERDICT_GROWS)
-		return add_growth(j, d, s, growth);
-	return s->inside ? add_inside(j, d, s) : 0;
+	if (summary->verdict == GROWTH_VERDICT_GROWS)
+		return add_growth(j, d, summary, growth);
+	return summary->inside ? add_inside(j, d, summary) : 0;
 }
 
 /* Keeps the verdict on the main device's growth as text. Returns 0 or -ENOMEM. */
@@ -445,43 +445,43 @@ static int judge_device(struct judging *j, size_t device, bool is_main)
 	const struct findings_source *source = j->source;
 	struct growth_summary growth;
 	struct advice_list advice;
-	struct model_device d;
+	struct model_device dev;
 	bool takes_advice;
 	int err;
 
-	model__device(source->model, device, &d);
+	model__device(source->model, device, &dev);
 	/* CPU memory is advised about only if it is all that the job uses. */
-	takes_advice = is_main || !device__on_host(d.device);
+	takes_advice = is_main || !device__on_host(dev.device);
 	err = advisor__advise(source->advisor, device, source->duration, &advice);
 	if (err)
 		return err;
 	err = growth_summary__of(source->model, source->facts, device, source->duration, &growth);
 	if (err)
 		goto free_list;
-	err = add_out_of_memory(j, device, &d, &growth);
+	err = add_out_of_memory(j, device, &dev, &growth);
 	if (err)
 		goto free_growth;
-	err = add_fragments(j, device, &d);
+	err = add_fragments(j, device, &dev);
 	if (err)
 		goto free_growth;
-	err = driver_findings__add(j, device, &d);
+	err = driver_findings__add(j, device, &dev);
 	if (err)
 		goto free_growth;
-	err = judge_growth(j, &d, &growth, &advice);
+	err = judge_growth(j, &dev, &growth, &advice);
 	if (err)
 		goto free_growth;
 	if (takes_advice) {
-		err = add_excess(j, device, &d);
+		err = add_excess(j, device, &dev);
 		if (err)
 			goto free_growth;
 	}
 	for (size_t i = 0; i < advice.n && !err; i++)
 		if (advice.all[i].of_host ? is_main : takes_advice)
-			err = add_advice(j, &d, &advice.all[i]);
+			err = add_advice(j, &dev, &advice.all[i]);
 	if (is_main && !err)
 		err = note_growth(j->ret, &growth);
 	if (is_main && !err && growth.verdict == GROWTH_VERDICT_NONE)
-		err = note_once(j, device, &d);
+		err = note_once(j, device, &dev);
 free_growth:
 	growth_summary__free(&growth);
 free_list:

@@ -42,14 +42,14 @@ bool host_findings__is_pinned(const struct judging *j, const struct growth_summa
 
 int host_findings__add_pinned(struct judging *j, const struct growth_summary *s, const char *where)
 {
-	const struct leaks_host *h = &j->host;
+	const struct leaks_host *host = &j->host;
 	char text[GROWTH_SUMMARY_TEXT + 80], said[GROWTH_SUMMARY_TEXT], rate[40], all[24],
 		cached[24], place[REPORT_TEXT], at[216] = "";
-	struct finding f = {
+	struct finding finding = {
 		.code = FINDING_PINNED_GROWS,
 		.device = "host",
-		.bytes = h->cached,
-		.whole = h->pinned_all,
+		.bytes = host->cached,
+		.whole = host->pinned_all,
 		.text = text,
 		.where = (char *)where,
 		.sure = "medium",
@@ -57,27 +57,27 @@ int host_findings__add_pinned(struct judging *j, const struct growth_summary *s,
 			  "memory again",
 	};
 
-	if (h->taken.count) {
-		f.bytes = h->taken.bytes;
-		f.where = words__location(place, &h->taken.line,
-					  facts__get(j->source->facts, "cwd"), 60);
+	if (host->taken.count) {
+		finding.bytes = host->taken.bytes;
+		finding.where = words__location(place, &host->taken.line,
+						facts__get(j->source->facts, "cwd"), 60);
 		snprintf(at, sizeof(at), " at %.200s", place);
 	}
-	if (s && !h->taken.count) {
-		f.rate = s->per_step;
-		f.rate_key = growth_summary__rate_key(s->clock);
+	if (s && !host->taken.count) {
+		finding.rate = s->per_step;
+		finding.rate_key = growth_summary__rate_key(s->clock);
 		growth_summary__say(s, said);
 	} else {
-		f.rate = h->pinned_rate;
-		f.rate_key = growth_summary__rate_key(GROWTH_TIME);
+		finding.rate = host->pinned_rate;
+		finding.rate_key = growth_summary__rate_key(GROWTH_TIME);
 		snprintf(said, sizeof(said), "%s/s of pinned memory%s",
-			 growth_summary__signed(rate, sizeof(rate), h->pinned_rate), at);
+			 growth_summary__signed(rate, sizeof(rate), host->pinned_rate), at);
 	}
 	snprintf(text, sizeof(text), "%s: %s of %s pinned are cached", said,
-		 text__bytes(cached, sizeof(cached), h->cached),
-		 text__bytes(all, sizeof(all), h->pinned_all));
+		 text__bytes(cached, sizeof(cached), host->cached),
+		 text__bytes(all, sizeof(all), host->pinned_all));
 	j->pinned = true;
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 bool host_findings__tensors_grow(const struct judging *j, struct growth_summary *ret)
@@ -141,7 +141,7 @@ int host_findings__add_beside(struct judging *j, const struct model_device *d,
 	const struct growth_line *line = find_beside(s, tensors);
 	struct growth_summary beside = *s; /* of this line alone; s owns its parts */
 	char said[GROWTH_SUMMARY_TEXT], where[REPORT_TEXT], holder[400] = "", remedy[512];
-	struct finding f = {
+	struct finding finding = {
 		.code = FINDING_LEAK,
 		.device = "host",
 		.whole = d->peak_allocated,
@@ -172,22 +172,22 @@ int host_findings__add_beside(struct judging *j, const struct model_device *d,
 		snprintf(remedy, sizeof(remedy),
 			 "stop the leak: %.200s holds more each %s; bound its size, or empty it",
 			 holder, growth_summary__unit(&s->growth));
-	f.bytes = line->trend.grown;
-	f.rate = line->per_step;
-	f.sure = (char *)trend__confidence(line->trend.confidence);
-	return findings__add(j, &f);
+	finding.bytes = line->trend.grown;
+	finding.rate = line->per_step;
+	finding.sure = (char *)trend__confidence(line->trend.confidence);
+	return findings__add(j, &finding);
 }
 
 /* Adds a finding about private copies of shared pages. Returns 0 or -ENOMEM. */
 static int add_copies(struct judging *j)
 {
-	const struct leaks_host *h = &j->host;
+	const struct leaks_host *host = &j->host;
 	char text[256], rate[40], from[24], to[24], grown[80];
-	struct finding f = {
+	struct finding finding = {
 		.code = FINDING_COPIES_GROW,
 		.device = "host",
-		.bytes = h->to - h->from,
-		.whole = h->to,
+		.bytes = host->to - host->from,
+		.whole = host->to,
 		.text = text,
 		.sure = "medium",
 		.remedy = "keep data that workers read in arrays or tensors instead of lists of "
@@ -195,14 +195,15 @@ static int add_copies(struct judging *j)
 	};
 
 	snprintf(grown, sizeof(grown), "from %s to %s of private memory",
-		 text__bytes(from, sizeof(from), h->from), text__bytes(to, sizeof(to), h->to));
-	if (h->copies)
+		 text__bytes(from, sizeof(from), host->from),
+		 text__bytes(to, sizeof(to), host->to));
+	if (host->copies)
 		snprintf(grown, sizeof(grown), "%s/s of private memory",
-			 growth_summary__signed(rate, sizeof(rate), h->copied));
+			 growth_summary__signed(rate, sizeof(rate), host->copied));
 	snprintf(text, sizeof(text),
 		 "%s, resident memory is steady: pages shared with the parent process are copied",
 		 grown);
-	return findings__add(j, &f);
+	return findings__add(j, &finding);
 }
 
 /* True if private copies of shared pages grow. For a DataLoader's worker also if that growth has

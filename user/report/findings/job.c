@@ -121,41 +121,41 @@ static struct shared *find_entry(struct findings_job *job, const struct finding 
 static struct shared *add_of_ranks(struct findings_job *job, enum finding_code code,
 				   const char *text, const char *remedy)
 {
-	struct finding *f = calloc(1, sizeof(*f));
+	struct finding *finding = calloc(1, sizeof(*finding));
 	struct shared *entry = NULL;
 
-	if (!f)
+	if (!finding)
 		return NULL;
-	*f = (struct finding){ .code = code,
-			       .text = strdup(text),
-			       .where = strdup(""),
-			       .held_by = strdup(""),
-			       .sure = strdup("exact"),
-			       .remedy = strdup(remedy) };
-	if (findings__is_whole(f))
-		entry = add_entry(job, f);
+	*finding = (struct finding){ .code = code,
+				     .text = strdup(text),
+				     .where = strdup(""),
+				     .held_by = strdup(""),
+				     .sure = strdup("exact"),
+				     .remedy = strdup(remedy) };
+	if (findings__is_whole(finding))
+		entry = add_entry(job, finding);
 	if (!entry) {
-		findings__free_texts(f);
-		free(f);
+		findings__free_texts(finding);
+		free(finding);
 		return NULL;
 	}
-	entry->owned = f;
+	entry->owned = finding;
 	return entry;
 }
 
 /* Adds a finding for each device that several ranks use. Returns 0 or -ENOMEM. */
 static int add_shared_devices(struct findings_job *job)
 {
-	const struct ranks *r = job->ranks;
+	const struct ranks *ranks = job->ranks;
 	char *text = malloc(REPORT_TEXT);
 	int err = text ? 0 : -ENOMEM;
 
-	for (size_t i = 0; i < r->shared.n && !err; i++) {
-		const struct shared_device *d = &r->shared.all[i];
+	for (size_t i = 0; i < ranks->shared.n && !err; i++) {
+		const struct shared_device *d = &ranks->shared.all[i];
 		uint64_t bytes;
 		struct shared *entry;
 
-		ranks__say_shared(r, i, text, &bytes);
+		ranks__say_shared(ranks, i, text, &bytes);
 		entry = add_of_ranks(job, FINDING_DEVICE_SHARED, text, ranks_shared_remedy);
 		if (!entry) {
 			err = -ENOMEM;
@@ -163,7 +163,7 @@ static int add_shared_devices(struct findings_job *job)
 		}
 		entry->owned->bytes = bytes;
 		for (uint32_t use = d->first; use < d->first + d->n; use++)
-			entry->has[r->shared.uses[use].recording] = true;
+			entry->has[ranks->shared.uses[use].recording] = true;
 		entry->n = d->n;
 	}
 	free(text);
@@ -174,7 +174,7 @@ static int add_shared_devices(struct findings_job *job)
 static int add_difference(struct findings_job *job)
 {
 	const struct ranks *r = job->ranks;
-	const struct outlier *o = r->outliers.all;
+	const struct outlier *outlier = r->outliers.all;
 	struct shared *entry;
 	char *text;
 
@@ -184,14 +184,14 @@ static int add_difference(struct findings_job *job)
 	if (!text)
 		return -ENOMEM;
 	entry = add_of_ranks(
-		job, FINDING_RANKS_DIFFER, ranks__say_outlier(r, o, text),
+		job, FINDING_RANKS_DIFFER, ranks__say_outlier(r, outlier, text),
 		"see which lines differ: `memtrace-bpf report` with the same recordings");
 	free(text);
 	if (!entry)
 		return -ENOMEM;
-	entry->owned->bytes = outlier__distance(o);
-	entry->owned->whole = o->bytes > o->others ? o->bytes : o->others;
-	entry->has[o->recording] = true;
+	entry->owned->bytes = outlier__distance(outlier);
+	entry->owned->whole = outlier->bytes > outlier->others ? outlier->bytes : outlier->others;
+	entry->has[outlier->recording] = true;
 	entry->n = 1;
 	return 0;
 }

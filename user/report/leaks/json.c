@@ -204,50 +204,50 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 {
 	struct model_device dev;
 	struct leaks_host host = { 0 };
-	struct growth g;
+	struct growth growth;
 	size_t left;
-	int err = growth__judge(doc->model, device, o->min_growth, &g);
+	int err = growth__judge(doc->model, device, o->min_growth, &growth);
 
 	if (err)
 		return err;
 	model__device(doc->model, device, &dev);
-	*found |= growth__count(&g, o->min_confidence) ||
-		  growth__pool_grows(&g, o->min_confidence) ||
-		  growth__peaks_grow(&g, o->min_confidence) ||
-		  (g.inside.open && growth__inside_grows(&g, o->min_confidence)) ||
-		  growth__others_grow(&g, o->min_confidence);
+	*found |= growth__count(&growth, o->min_confidence) ||
+		  growth__pool_grows(&growth, o->min_confidence) ||
+		  growth__peaks_grow(&growth, o->min_confidence) ||
+		  (growth.inside.open && growth__inside_grows(&growth, o->min_confidence)) ||
+		  growth__others_grow(&growth, o->min_confidence);
 	if (!strcmp(dev.name, "host"))
 		leaks_host__judge(doc->model, o, &host);
 	*found |= host.copies || host.pinned;
 	json__open_object(j, NULL);
 	json__string(j, "device", dev.name);
-	json__string(j, "clock", growth__clock(g.clock));
-	json__uint(j, growth_summary__steps_key(g.clock), g.steps);
-	if (g.after_steps)
-		json__uint(j, "after_steps", g.after_steps);
-	put_request(j, &g);
-	json__uint(j, "stride", g.stride);
-	if (g.clock == GROWTH_TIME)
-		json__double(j, "seconds_per_value", g.slice, 3);
-	json__uint(j, "observed", g.observed);
-	json__uint(j, "tested", g.tested);
-	json__bool(j, "coarse", g.coarse);
-	left = put_lines(j, "leaks", doc, o, &g, true);
-	left += put_lines(j, "no_leaks", doc, o, &g, false);
+	json__string(j, "clock", growth__clock(growth.clock));
+	json__uint(j, growth_summary__steps_key(growth.clock), growth.steps);
+	if (growth.after_steps)
+		json__uint(j, "after_steps", growth.after_steps);
+	put_request(j, &growth);
+	json__uint(j, "stride", growth.stride);
+	if (growth.clock == GROWTH_TIME)
+		json__double(j, "seconds_per_value", growth.slice, 3);
+	json__uint(j, "observed", growth.observed);
+	json__uint(j, "tested", growth.tested);
+	json__bool(j, "coarse", growth.coarse);
+	left = put_lines(j, "leaks", doc, o, &growth, true);
+	left += put_lines(j, "no_leaks", doc, o, &growth, false);
 	if (left)
 		json__uint(j, "lines_left_out", left);
-	json__bool(j, "pool_grows", growth__pool_grows(&g, o->min_confidence));
-	json__bool(j, "others_grow", growth__others_grow(&g, o->min_confidence));
+	json__bool(j, "pool_grows", growth__pool_grows(&growth, o->min_confidence));
+	json__bool(j, "others_grow", growth__others_grow(&growth, o->min_confidence));
 	leaks_host__json(j, &host);
-	json__bool(j, "peaks_grow", growth__peaks_grow(&g, o->min_confidence));
-	put_peaks(j, &g);
-	put_inside(j, &g, o->min_confidence);
-	put_sum(j, "allocated", &g, &g.allocated, true, o->figures);
-	put_sum(j, "reserved", &g, &g.reserved, g.has_reserved, o->figures);
-	put_sum(j, "others", &g, &g.others, g.has_others, o->figures);
+	json__bool(j, "peaks_grow", growth__peaks_grow(&growth, o->min_confidence));
+	put_peaks(j, &growth);
+	put_inside(j, &growth, o->min_confidence);
+	put_sum(j, "allocated", &growth, &growth.allocated, true, o->figures);
+	put_sum(j, "reserved", &growth, &growth.reserved, growth.has_reserved, o->figures);
+	put_sum(j, "others", &growth, &growth.others, growth.has_others, o->figures);
 	err = growth_summary__device_json(j, doc->model, doc->facts, device, doc->duration);
 	json__close_object(j);
-	growth__free(&g);
+	growth__free(&growth);
 	return err;
 }
 
@@ -311,26 +311,26 @@ static void put_recording(struct json *j, const struct rank *rank)
 /* Writes a device of a recording; its lines are in the list of all recordings. */
 static void put_rank_device(struct json *j, const struct leaks_device *d)
 {
-	const struct growth *g = &d->growth;
+	const struct growth *growth = &d->growth;
 
 	json__open_object(j, NULL);
 	json__uint(j, "recording", d->recording);
 	json__string(j, "device", d->name);
-	json__string(j, "clock", growth__clock(g->clock));
-	json__uint(j, growth_summary__steps_key(g->clock), g->steps);
-	put_request(j, g);
-	json__uint(j, "stride", g->stride);
-	if (g->clock == GROWTH_TIME)
-		json__double(j, "seconds_per_value", g->slice, 3);
-	json__uint(j, "tested", g->tested);
-	json__bool(j, "coarse", g->coarse);
+	json__string(j, "clock", growth__clock(growth->clock));
+	json__uint(j, growth_summary__steps_key(growth->clock), growth->steps);
+	put_request(j, growth);
+	json__uint(j, "stride", growth->stride);
+	if (growth->clock == GROWTH_TIME)
+		json__double(j, "seconds_per_value", growth->slice, 3);
+	json__uint(j, "tested", growth->tested);
+	json__bool(j, "coarse", growth->coarse);
 	json__uint(j, "leaks", d->counted);
 	json__bool(j, "pool_grows", d->pool);
 	json__bool(j, "others_grow", d->others);
 	leaks_host__json(j, &d->host);
-	put_sum(j, "allocated", g, &g->allocated, true, false);
-	put_sum(j, "reserved", g, &g->reserved, g->has_reserved, false);
-	put_sum(j, "others", g, &g->others, g->has_others, false);
+	put_sum(j, "allocated", growth, &growth->allocated, true, false);
+	put_sum(j, "reserved", growth, &growth->reserved, growth->has_reserved, false);
+	put_sum(j, "others", growth, &growth->others, growth->has_others, false);
 	json__close_object(j);
 }
 
@@ -402,7 +402,7 @@ static size_t put_rank_lines(struct json *j, const char *key, const struct leaks
 
 void leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
 {
-	const struct leaks_opts *o = r->opts;
+	const struct leaks_opts *opts = r->opts;
 	const struct ranks *ranks = r->ranks;
 	size_t left;
 
@@ -417,9 +417,9 @@ void leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
 		put_recording(j, &ranks->all[i]);
 	json__close_array(j);
 	json__uint(j, "recordings_without_events", ranks->empty);
-	json__string(j, "by", group_names[o->by]);
-	json__string(j, "min_confidence", trend__confidence(o->min_confidence));
-	json__uint(j, "min_growth", o->min_growth);
+	json__string(j, "by", group_names[opts->by]);
+	json__string(j, "min_confidence", trend__confidence(opts->min_confidence));
+	json__uint(j, "min_growth", opts->min_growth);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < r->ndevices; i++)
 		put_rank_device(j, &r->devices[i]);

@@ -166,7 +166,7 @@ static void say_elsewhere(struct page *p, const struct leaks_line *l, char *buf,
 static void say_line(struct page *p, const struct leaks_line *l)
 {
 	const struct leaks_cell *most_cell = &p->r->cells[l->most];
-	const struct leaks_device *d = &p->r->devices[most_cell->device];
+	const struct leaks_device *device = &p->r->devices[most_cell->device];
 	char who[800], rate[120], rises[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
 		module[128] = "", most_label[80] = "", by_block[120] = "";
 
@@ -176,20 +176,20 @@ static void say_line(struct page *p, const struct leaks_line *l)
 		snprintf(module, sizeof(module), " in %.80s",
 			 words__module(p->text, &most_cell->at.row));
 	say_who(p, l, who, sizeof(who));
-	say_rate(p, l, &d->growth, rate, sizeof(rate));
+	say_rate(p, l, &device->growth, rate, sizeof(rate));
 	say_elsewhere(p, l, other, sizeof(other));
-	leaks__say_held(&most_cell->at, d->no_holder, held, sizeof(held));
-	leaks__say_stays(&d->growth, &most_cell->at, keeps, sizeof(keeps));
+	leaks__say_held(&most_cell->at, device->no_holder, held, sizeof(held));
+	leaks__say_stays(&device->growth, &most_cell->at, keeps, sizeof(keeps));
 	if (l->counted == 1)
-		leaks__by_block(&d->growth, &most_cell->at, by_block, sizeof(by_block));
+		leaks__by_block(&device->growth, &most_cell->at, by_block, sizeof(by_block));
 	if (l->counted > 1)
 		snprintf(most_label, sizeof(most_label), "; in %s",
-			 p->r->ranks->all[d->recording].label);
+			 p->r->ranks->all[device->recording].label);
 	text__paragraph(p->out, p->width, "", "  ",
 			"%s%s grows %s: %s%s%s in %s; %s. %s. Confidence: %s.%s", at, module, who,
 			rate, by_block, l->counted > 1 ? most_label : ",",
-			leaks__rises(&d->growth, &most_cell->at.trend, rises, sizeof(rises)), keeps,
-			held, trend__confidence(most_cell->at.trend.confidence), other);
+			leaks__rises(&device->growth, &most_cell->at.trend, rises, sizeof(rises)),
+			keeps, held, trend__confidence(most_cell->at.trend.confidence), other);
 }
 
 /* Prints a line's row. all: number of recordings that are no workers. room: columns of the last
@@ -459,32 +459,32 @@ static void print_head(struct page *p)
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)
 {
 	const struct report_text_opts ro = { .width = 0 };
-	struct page *p = calloc(1, sizeof(*p));
+	struct page *page = calloc(1, sizeof(*page));
 
-	if (!p)
+	if (!page)
 		return -ENOMEM;
-	p->out = out;
-	p->r = r;
-	p->width = report_text__width(out, &ro);
-	p->n = r->ranks->n;
-	p->named = calloc(p->n + 1, sizeof(*p->named));
-	if (!p->named) {
-		free(p);
+	page->out = out;
+	page->r = r;
+	page->width = report_text__width(out, &ro);
+	page->n = r->ranks->n;
+	page->named = calloc(page->n + 1, sizeof(*page->named));
+	if (!page->named) {
+		free(page);
 		return -ENOMEM;
 	}
-	if (p->n)
-		print_head(p);
+	if (page->n)
+		print_head(page);
 	else
 		fprintf(out, "nothing was allocated\n");
-	for (size_t from = 0; from < r->ndevices; from += p->ndevices) {
-		p->devices = &r->devices[from];
-		p->ndevices = 1;
-		while (from + p->ndevices < r->ndevices &&
-		       !strcmp(p->devices[p->ndevices].kind, p->devices->kind))
-			p->ndevices++;
-		print_kind(p);
+	for (size_t from = 0; from < r->ndevices; from += page->ndevices) {
+		page->devices = &r->devices[from];
+		page->ndevices = 1;
+		while (from + page->ndevices < r->ndevices &&
+		       !strcmp(page->devices[page->ndevices].kind, page->devices->kind))
+			page->ndevices++;
+		print_kind(page);
 	}
-	free(p->named);
-	free(p);
+	free(page->named);
+	free(page);
 	return 0;
 }

@@ -521,22 +521,22 @@ static int say_tensors(struct page *p, const struct growth *host)
 /* Prints the recording's name, length and losses. */
 static void print_head(struct page *p)
 {
-	const struct leaks_doc *d = p->doc;
+	const struct leaks_doc *doc = p->doc;
 	char name[512], count[32], lost[32], time[24], window[48], detail[DETAIL_TEXT],
 		models[WORDS_MODELS];
 
-	words__window(d->model, d->facts, window, sizeof(window));
+	words__window(doc->model, doc->facts, window, sizeof(window));
 	text__paragraph(p->out, p->width, "", "  ", "%s%s%s%s%s%s%s, %s lost",
-			text__clean(name, sizeof(name), d->name, strlen(d->name)), text__dot(),
-			text__time(time, sizeof(time), model__length(d->model, d->duration)),
+			text__clean(name, sizeof(name), doc->name, strlen(doc->name)), text__dot(),
+			text__time(time, sizeof(time), model__length(doc->model, doc->duration)),
 			*window ? text__dot() : "", window, text__dot(),
-			text__counted(count, sizeof(count), model__events(d->model), "event"),
-			text__count(lost, sizeof(lost), words__lost(d->model, d->facts)));
-	if (*detail__sentence(detail, sizeof(detail), d->facts))
+			text__counted(count, sizeof(count), model__events(doc->model), "event"),
+			text__count(lost, sizeof(lost), words__lost(doc->model, doc->facts)));
+	if (*detail__sentence(detail, sizeof(detail), doc->facts))
 		text__paragraph(p->out, p->width, "Detail  ", "  ", "%s", detail);
-	if (*words__models(models, sizeof(models), d->facts))
+	if (*words__models(models, sizeof(models), doc->facts))
 		text__paragraph(p->out, p->width, "Models  ", "  ", "%s", models);
-	if (words__lost(d->model, d->facts))
+	if (words__lost(doc->model, doc->facts))
 		text__paragraph(p->out, p->width, "", "  ",
 				"Events were lost: a block whose free was lost looks as if it had "
 				"stayed. Growth below may be that.");
@@ -659,61 +659,61 @@ static int say_growth(struct page *p, const struct growth *g, size_t device, boo
  * anything grows. Returns 0 or -ENOMEM. */
 static int print_device(struct page *p, size_t device, bool *found)
 {
-	struct model_device d;
-	struct growth g;
+	struct model_device dev;
+	struct growth growth;
 	size_t n_growing, shown;
 	char span[LEAKS_SPAN];
-	int err = growth__judge(p->doc->model, device, p->o->min_growth, &g);
+	int err = growth__judge(p->doc->model, device, p->o->min_growth, &growth);
 
 	if (err)
 		return err;
-	model__device(p->doc->model, device, &d);
-	n_growing = growth__count(&g, p->o->min_confidence);
+	model__device(p->doc->model, device, &dev);
+	n_growing = growth__count(&growth, p->o->min_confidence);
 	shown = p->o->top && p->o->top < n_growing ? p->o->top : n_growing;
-	fprintf(p->out, "\n%s%s%s\n", d.name, text__dot(),
-		leaks__heading(&g, model__length(p->doc->model, p->doc->duration), span,
+	fprintf(p->out, "\n%s%s%s\n", dev.name, text__dot(),
+		leaks__heading(&growth, model__length(p->doc->model, p->doc->duration), span,
 			       sizeof(span)));
-	err = say_growth(p, &g, device, !strcmp(d.name, "host"), shown, found);
+	err = say_growth(p, &growth, device, !strcmp(dev.name, "host"), shown, found);
 	if (err)
 		goto out;
-	say_rest(p, &g);
+	say_rest(p, &growth);
 	if (n_growing)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Memory that is freed less than once in %s looks like a leak, too: "
 				"record longer to be sure.",
-				length_words(p, &g, span));
-	if (n_growing && (g.clock == GROWTH_CALLS || g.clock == GROWTH_TIME))
+				length_words(p, &growth, span));
+	if (n_growing && (growth.clock == GROWTH_CALLS || growth.clock == GROWTH_TIME))
 		text__paragraph(p->out, p->width, "", "  ", "%s", LEAKS_HINT);
 	if (p->o->figures)
-		print_figures(p, &g, d.name, shown);
+		print_figures(p, &growth, dev.name, shown);
 out:
-	growth__free(&g);
+	growth__free(&growth);
 	return err;
 }
 
 int leaks__text(FILE *out, const struct leaks_doc *doc, const struct leaks_opts *o, bool *found)
 {
 	const struct report_text_opts ro = { .width = 0 };
-	struct page *p = malloc(sizeof(*p));
+	struct page *page = malloc(sizeof(*page));
 	bool any = false;
 	int err = 0;
 
-	if (!p)
+	if (!page)
 		return -ENOMEM;
-	p->out = out;
-	p->width = report_text__width(out, &ro);
-	p->doc = doc;
-	p->o = o;
-	p->cwd = facts__get(doc->facts, "cwd");
+	page->out = out;
+	page->width = report_text__width(out, &ro);
+	page->doc = doc;
+	page->o = o;
+	page->cwd = facts__get(doc->facts, "cwd");
 	for (size_t i = 0; !err && i < model__devices(doc->model); i++) {
 		if (!leaks__wants(o, doc->model, i))
 			continue;
 		if (!any)
-			print_head(p);
+			print_head(page);
 		any = true;
-		err = print_device(p, i, found);
+		err = print_device(page, i, found);
 	}
-	free(p);
+	free(page);
 	if (err || any)
 		return err;
 	if (o->device)

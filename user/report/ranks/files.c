@@ -28,7 +28,7 @@ bool report_files__can_be_together(const struct report_files *args)
  * buffer first. */
 static struct report_text_opts text_opts(const struct report_files *args)
 {
-	struct report_text_opts o = {
+	struct report_text_opts opts = {
 		.by = args->by,
 		.split = args->split,
 		.tree = args->tree,
@@ -46,9 +46,9 @@ static struct report_text_opts text_opts(const struct report_files *args)
 		.top = args->top,
 	};
 
-	o.width = report_text__width(stdout, &o);
-	o.colour = report_text__colour(stdout, &o) ? REPORT_ALWAYS : REPORT_NEVER;
-	return o;
+	opts.width = report_text__width(stdout, &opts);
+	opts.colour = report_text__colour(stdout, &opts) ? REPORT_ALWAYS : REPORT_NEVER;
+	return opts;
 }
 
 static bool is_host(const struct report_files *args)
@@ -182,7 +182,7 @@ static int check_segments(const struct analysis *a, const struct report_files *a
  * or the report has no rows. Returns 0, or an exit code, logged. */
 static int choose_device(const struct analysis *a, const struct report_files *args, int *ret)
 {
-	struct model_device d;
+	struct model_device dev;
 	char path[512];
 	size_t device;
 	int status;
@@ -195,14 +195,14 @@ static int choose_device(const struct analysis *a, const struct report_files *ar
 	status = analysis__device(a, args->device, &device);
 	if (status)
 		return status;
-	model__device(a->model, device, &d);
-	if (!d.marked) {
+	model__device(a->model, device, &dev);
+	if (!dev.marked) {
 		text__clean(path, sizeof(path), a->path, strlen(a->path));
-		log_err("%s: no out-of-memory event of %s in it; try --at peak", path, d.name);
+		log_err("%s: no out-of-memory event of %s in it; try --at peak", path, dev.name);
 		return EXIT_UNUSABLE;
 	}
 	*ret = device;
-	return args->segments ? check_segments(a, args, device, &d) : 0;
+	return args->segments ? check_segments(a, args, device, &dev) : 0;
 }
 
 /* The callbacks that get each event before the model does; NULL: not wanted. */
@@ -339,31 +339,31 @@ static int report_recording(const char *path, struct reports *s)
 {
 	const struct report_files *args = s->args;
 	struct advisor *advisor = NULL;
-	struct analysis *a;
+	struct analysis *analysis;
 	int status, device, err = 0;
 
-	status = analysis__open(path, &args->at, &a);
+	status = analysis__open(path, &args->at, &analysis);
 	if (status)
 		return status;
-	a->host = s->host;
+	analysis->host = s->host;
 	if (args->advice)
-		advisor = advisor__new(a->model, a->dict, a->facts);
-	if ((args->advice && !advisor) || growth__watch(a->model, BY_LINE)) {
+		advisor = advisor__new(analysis->model, analysis->dict, analysis->facts);
+	if ((args->advice && !advisor) || growth__watch(analysis->model, BY_LINE)) {
 		err = -ENOMEM;
 		goto out;
 	}
-	status = run_analysis(a, s, advisor);
+	status = run_analysis(analysis, s, advisor);
 	if (status)
 		goto out;
-	status = choose_device(a, args, &device);
+	status = choose_device(analysis, args, &device);
 	if (status)
 		goto out;
-	if (args->fail && report_fail__judge(args->fail, a, args->device ? device : -1, &args->at,
-					     args->which_line)) {
+	if (args->fail && report_fail__judge(args->fail, analysis, args->device ? device : -1,
+					     &args->at, args->which_line)) {
 		err = -ENOMEM;
 		goto out;
 	}
-	err = report_figures(a, s, device, advisor);
+	err = report_figures(analysis, s, device, advisor);
 	s->first = false;
 out:
 	if (err) {
@@ -371,7 +371,7 @@ out:
 		status = EXIT_FAILED;
 	}
 	advisor__free(advisor);
-	analysis__free(a);
+	analysis__free(analysis);
 	return status;
 }
 
@@ -402,7 +402,7 @@ static int report_file(size_t i, struct reports *s)
 /* Prints the report of all recordings. Returns 0 or a negative errno. */
 static int print_together(struct reports *s)
 {
-	struct report_text_opts o = text_opts(s->args);
+	struct report_text_opts opts = text_opts(s->args);
 
 	switch (s->args->format) {
 	case REPORT_AS_JSON:
@@ -415,7 +415,7 @@ static int print_together(struct reports *s)
 	case REPORT_AS_TEXT:
 		break;
 	}
-	return ranks__text(s->out, s->ranks, &o, s->args->side);
+	return ranks__text(s->out, s->ranks, &opts, s->args->side);
 }
 
 /* Finishes the report of all recordings and prints it. Returns an exit code, logged. */

@@ -542,12 +542,12 @@ static int note_device(struct rank *k, const struct model_device *d)
  * -ENOMEM. */
 static int note_rows(struct ranks *r, const struct analysis *a)
 {
-	struct row_opts o = { .by = BY_LINE,
-			      .when = ROWS_AT_MARK,
-			      .which_line = r->opts->which_line,
-			      .any_module = true,
-			      .any_phase = true,
-			      .any_category = true };
+	struct row_opts opts = { .by = BY_LINE,
+				 .when = ROWS_AT_MARK,
+				 .which_line = r->opts->which_line,
+				 .any_module = true,
+				 .any_phase = true,
+				 .any_category = true };
 	struct rank *k = &r->all[r->n - 1];
 
 	for (size_t i = 0; i < k->neach && k->neach > 1; i++) {
@@ -557,7 +557,7 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 
 		if (device < 0)
 			return 0;
-		err = holder_rows__of(a->model, (size_t)device, &o, true, &rows);
+		err = holder_rows__of(a->model, (size_t)device, &opts, true, &rows);
 		if (err)
 			return err == -ENOENT ? 0 : err;
 		if (rows.n)
@@ -860,7 +860,7 @@ static void find_same_process(struct ranks *r)
 int ranks__add(struct ranks *r, const struct analysis *a, int device)
 {
 	size_t n = model__devices(a->model);
-	struct model_device d;
+	struct model_device dev;
 	bool others = false;
 	int err;
 
@@ -879,11 +879,11 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 		find_same_process(r);
 	find_workers(r);
 	for (size_t i = 0; i < n && !err; i++) {
-		model__device(a->model, i, &d);
-		if (d.marked && !device__on_host(d.device) && rank__uses(&d))
-			err = note_device(&r->all[r->n - 1], &d);
+		model__device(a->model, i, &dev);
+		if (dev.marked && !device__on_host(dev.device) && rank__uses(&dev))
+			err = note_device(&r->all[r->n - 1], &dev);
 		if (!err && is_reported(a, i, device, others))
-			err = add_figures(r, a, i, &d);
+			err = add_figures(r, a, i, &dev);
 	}
 	if (err)
 		return err;
@@ -1379,29 +1379,29 @@ static int compare_groups(struct ranks *r, struct compared *c)
 static int compare_ranks(struct ranks *r)
 {
 	size_t n = r->n + 1;
-	struct compared c = { .values = calloc(n, 2 * sizeof(*c.values)),
-			      .which = calloc(n, 3 * sizeof(*c.which)),
-			      .families = calloc(n + r->tree.n, sizeof(*c.families)),
-			      .cells = calloc(n, sizeof(*c.cells)),
-			      .no_holders = has_unnamed_holders(r) };
+	struct compared compared = { .values = calloc(n, 2 * sizeof(*compared.values)),
+				     .which = calloc(n, 3 * sizeof(*compared.which)),
+				     .families = calloc(n + r->tree.n, sizeof(*compared.families)),
+				     .cells = calloc(n, sizeof(*compared.cells)),
+				     .no_holders = has_unnamed_holders(r) };
 	int err = -ENOMEM;
 
-	if (!c.values || !c.which || !c.families || !c.cells)
+	if (!compared.values || !compared.which || !compared.families || !compared.cells)
 		goto out;
-	c.sorted = c.values + r->n;
-	c.family = c.which + n;
-	c.place = c.family + n;
-	memset(c.family, 0xff, n * sizeof(*c.family));
-	measure_lines(r, &c);
+	compared.sorted = compared.values + r->n;
+	compared.family = compared.which + n;
+	compared.place = compared.family + n;
+	memset(compared.family, 0xff, n * sizeof(*compared.family));
+	measure_lines(r, &compared);
 	/* In a process tree, only processes of the same name and parent do the same work. */
-	err = ranks__one_tree(r) ? compare_tree(r, &c) : compare_groups(r, &c);
+	err = ranks__one_tree(r) ? compare_tree(r, &compared) : compare_groups(r, &compared);
 	outliers__order(&r->outliers);
 	outliers__order(&r->slow);
 out:
-	free(c.values);
-	free(c.which);
-	free(c.families);
-	free(c.cells);
+	free(compared.values);
+	free(compared.which);
+	free(compared.families);
+	free(compared.cells);
 	return err;
 }
 

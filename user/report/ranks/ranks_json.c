@@ -169,7 +169,7 @@ static void put_line(struct json *j, const struct ranks *r, size_t line)
 static void put_left_out(struct json *j, const struct ranks *r, const char *key, size_t from,
 			 size_t to, const bool *wanted)
 {
-	const struct ranks_opts *o = r->opts;
+	const struct ranks_opts *opts = r->opts;
 	uint64_t sum = 0;
 	size_t n = 0;
 
@@ -183,7 +183,7 @@ static void put_left_out(struct json *j, const struct ranks *r, const char *key,
 		return;
 	json__open_object(j, key);
 	json__uint(j, "rows", n);
-	if (o->split || o->by != BY_LAYER)
+	if (opts->split || opts->by != BY_LAYER)
 		json__uint(j, "bytes", sum);
 	json__close_object(j);
 }
@@ -349,7 +349,7 @@ static int put_lines(struct json *j, const struct ranks *r, size_t top)
 
 int ranks__json(struct json *j, const struct ranks *r, size_t top)
 {
-	const struct ranks_opts *o = r->opts;
+	const struct ranks_opts *opts = r->opts;
 	uint64_t allocated = 0;
 	char by[64];
 	int err;
@@ -366,9 +366,9 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	json__close_array(j);
 	json__uint(j, "recordings_without_events", r->empty);
 	process_tree__json(j, &r->tree);
-	json__string(j, "at", moment_names[o->at]);
-	json__string(j, "by", words__groups(by, o->by, o->split));
-	report_json__select(j, o->select);
+	json__string(j, "at", moment_names[opts->at]);
+	json__string(j, "by", words__groups(by, opts->by, opts->split));
+	report_json__select(j, opts->select);
 	json__uint(j, "allocated", allocated);
 	err = put_lines(j, r, top);
 	put_outliers(j, r);
@@ -376,13 +376,14 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	put_groups(j, r);
 	put_match(j, &r->match);
 	put_slow(j, r);
-	put_missing(j, o);
-	if (o->fail)
-		report_fail__json(j, o->fail, 0);
+	put_missing(j, opts);
+	if (opts->fail)
+		report_fail__json(j, opts->fail, 0);
 	json__close_object(j);
 	return err;
 }
 
+/* Writes a row as a line of CSV. */
 static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 {
 	unsigned groups = words__row_properties(r->opts->by, r->opts->split);

@@ -252,7 +252,7 @@ static void print_names(FILE *out, const struct ranks *r, const struct grid *gri
 /* Prints a row for each of the largest groups, at most `most`. Returns 0 or -ENOMEM. */
 static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bold, size_t most)
 {
-	const struct rank_groups *g = &r->groups;
+	const struct rank_groups *groups = &r->groups;
 	static const struct column columns[] = {
 		[GROUP_COUNT] = { "Ranks", true, 0, 6 },
 		[GROUP_MEDIAN] = { "Median", true, 0, FIGURE_WIDTH },
@@ -263,29 +263,30 @@ static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bol
 	struct grid *grid = grid__new(columns, GROUP_RANKS);
 	uint64_t *values = calloc(r->n + 1, sizeof(*values));
 	bool *in = calloc(r->n + 1, sizeof(*in));
-	uint32_t *order = order_groups(g);
-	size_t shown = g->n < most ? g->n : most, room, rest = 0;
+	uint32_t *order = order_groups(groups);
+	size_t shown = groups->n < most ? groups->n : most, room, rest = 0;
 	int err = -ENOMEM;
 	char a[48], b[32];
 
 	if (!grid || !values || !in || !order)
 		goto out;
 	for (size_t i = 0; i < shown; i++)
-		put_group(grid, r, &g->all[order[i]], values);
+		put_group(grid, r, &groups->all[order[i]], values);
 	err = grid__error(grid);
 	if (err)
 		goto out;
 	room = grid__fit(grid, width, RANKS_MIN, 2);
 	fprintf(out, "\n%s of ranks that allocate alike\n",
-		text__counted(a, sizeof(a), g->n, "group"));
+		text__counted(a, sizeof(a), groups->n, "group"));
 	grid__print_titles(grid, out, bold, "Which");
 	for (size_t i = 0; i < shown; i++)
-		print_names(out, r, grid, i, &g->all[order[i]], in, room);
-	for (size_t i = shown; i < g->n; i++)
-		rest += g->all[order[i]].n;
+		print_names(out, r, grid, i, &groups->all[order[i]], in, room);
+	for (size_t i = shown; i < groups->n; i++)
+		rest += groups->all[order[i]].n;
 	if (rest)
 		fprintf(out, "+ %s more groups with %s ranks\n",
-			text__count(a, sizeof(a), g->n - shown), text__count(b, sizeof(b), rest));
+			text__count(a, sizeof(a), groups->n - shown),
+			text__count(b, sizeof(b), rest));
 out:
 	grid__free(grid);
 	free(values);
@@ -497,20 +498,20 @@ static size_t list_absent_ranks(const struct ranks *r, char *buf, size_t size)
 /* Prints the ranks without a recording, and why fetch did not get them. */
 static void print_missing_ranks(FILE *out, const struct ranks *r, size_t width)
 {
-	const struct ranks_opts *o = r->opts;
+	const struct ranks_opts *opts = r->opts;
 	char numbers[256], count[32];
 	size_t absent = ranks__one_job(r) ? list_absent_ranks(r, numbers, sizeof(numbers)) : 0;
 
 	if (absent)
 		text__paragraph(out, width, "", "  ", "Missing: rank%s %s", absent == 1 ? "" : "s",
 				numbers);
-	else if (o->n_missing)
+	else if (opts->n_missing)
 		fputs("Missing:\n", out);
-	for (size_t i = 0; i < o->n_missing && i < MOST_MISSING; i++)
-		print_missing(out, &o->missing[i], width);
-	if (o->n_missing > MOST_MISSING)
+	for (size_t i = 0; i < opts->n_missing && i < MOST_MISSING; i++)
+		print_missing(out, &opts->missing[i], width);
+	if (opts->n_missing > MOST_MISSING)
 		fprintf(out, "  + %s more\n",
-			text__count(count, sizeof(count), o->n_missing - MOST_MISSING));
+			text__count(count, sizeof(count), opts->n_missing - MOST_MISSING));
 }
 
 /* ---- devices of several ranks ---- */
@@ -538,15 +539,15 @@ const char ranks_shared_remedy[] = "call torch.cuda.set_device(local_rank) befor
 
 char *ranks__say_shared(const struct ranks *r, size_t i, char *buf, uint64_t *ret)
 {
-	const struct shared_device *s = &r->shared.all[i];
+	const struct shared_device *shared = &r->shared.all[i];
 	const struct device_use *uses = r->shared.uses, *most = NULL;
-	const struct rank *k;
+	const struct rank *rank;
 	char bytes[24], one[24], where[256], guests[512], all[32];
 	bool *in = calloc(r->n + 1, sizeof(*in));
 	uint64_t sum = 0;
 
 	*buf = '\0';
-	for (uint32_t use = s->first; use < s->first + s->n && in; use++) {
+	for (uint32_t use = shared->first; use < shared->first + shared->n && in; use++) {
 		if (uses[use].device == uses[use].own)
 			continue;
 		in[uses[use].recording] = true;
@@ -562,43 +563,43 @@ char *ranks__say_shared(const struct ranks *r, size_t i, char *buf, uint64_t *re
 	}
 	ranks__list(r, in, guests, sizeof(guests));
 	free(in);
-	k = &r->all[most->recording];
-	say_largest(where, sizeof(where), most->device, k->cwd);
+	rank = &r->all[most->recording];
+	say_largest(where, sizeof(where), most->device, rank->cwd);
 	text__bytes(bytes, sizeof(bytes), sum);
-	text__count(all, sizeof(all), s->n);
-	if (s->guests == 1)
+	text__count(all, sizeof(all), shared->n);
+	if (shared->guests == 1)
 		snprintf(buf, REPORT_TEXT,
 			 "%s has %s on %s%s besides its own %s%s. GPU %u%s holds memory of %s "
 			 "ranks.",
-			 guests, bytes, most->device->name, k->on, most->own->name, where,
-			 most->device->device.index, k->on, all);
+			 guests, bytes, most->device->name, rank->on, most->own->name, where,
+			 most->device->device.index, rank->on, all);
 	else
 		snprintf(buf, REPORT_TEXT,
 			 "%s have %s on %s%s besides their own devices, most of it %s with %s%s. "
 			 "GPU %u%s holds memory of %s ranks.",
-			 guests, bytes, most->device->name, k->on, k->label,
+			 guests, bytes, most->device->name, rank->on, rank->label,
 			 text__bytes(one, sizeof(one), most->device->bytes), where,
-			 most->device->device.index, k->on, all);
+			 most->device->device.index, rank->on, all);
 	return buf;
 }
 
 /* Prints which devices have memory of several ranks, if there are any. */
 static void print_shared_devices(FILE *out, const struct ranks *r, size_t width)
 {
-	const struct shared_devices *s = &r->shared;
+	const struct shared_devices *shared = &r->shared;
 	char more[32], *text = malloc(REPORT_TEXT);
 
-	if (!s->n || !text) {
+	if (!shared->n || !text) {
 		free(text);
 		return;
 	}
 	fputc('\n', out);
-	for (size_t i = 0; i < s->n && i < MOST_SHARED; i++)
+	for (size_t i = 0; i < shared->n && i < MOST_SHARED; i++)
 		text__paragraph(out, width, "", "  ", "%s", ranks__say_shared(r, i, text, NULL));
 	free(text);
-	if (s->n > MOST_SHARED)
+	if (shared->n > MOST_SHARED)
 		fprintf(out, "+ %s more devices with memory of several ranks\n",
-			text__count(more, sizeof(more), s->n - MOST_SHARED));
+			text__count(more, sizeof(more), shared->n - MOST_SHARED));
 	text__paragraph(out, width, "", "  ",
 			"Each of these ranks has a CUDA context there, too: %s.",
 			ranks_shared_remedy);
@@ -1239,45 +1240,45 @@ static void print_trust(struct page *p)
 
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side)
 {
-	struct page *p = calloc(1, sizeof(*p));
+	struct page *page = calloc(1, sizeof(*page));
 	int err;
 
-	if (!p)
+	if (!page)
 		return -ENOMEM;
-	*p = (struct page){ .out = out, .r = r, .o = o, .n = r->n, .side = side };
-	p->width = report_text__width(out, o);
-	p->colour = report_text__colour(out, o);
-	if (!p->n) {
+	*page = (struct page){ .out = out, .r = r, .o = o, .n = r->n, .side = side };
+	page->width = report_text__width(out, o);
+	page->colour = report_text__colour(out, o);
+	if (!page->n) {
 		fputs("No memory event was seen.\n", out);
-		free(p);
+		free(page);
 		return 0;
 	}
-	ranks__print_title(out, p->width, r);
-	print_missing_ranks(out, r, p->width);
+	ranks__print_title(out, page->width, r);
+	print_missing_ranks(out, r, page->width);
 	if (ranks__one_tree(r))
-		err = print_tree(p);
-	else if (p->n > MOST_RANKS && p->o->top && ranks__one_job(r))
-		err = print_groups(out, r, p->width, p->colour, MOST_RANKS);
+		err = print_tree(page);
+	else if (page->n > MOST_RANKS && page->o->top && ranks__one_job(r))
+		err = print_groups(out, r, page->width, page->colour, MOST_RANKS);
 	else
-		err = print_ranks(p);
+		err = print_ranks(page);
 	if (err)
 		goto out;
-	err = print_growth(p);
+	err = print_growth(page);
 	if (err)
 		goto out;
-	print_shared_devices(p->out, p->r, p->width);
-	print_outliers(p);
-	print_steps(out, r, p->width);
-	print_clocks(out, r, p->width);
-	err = print_rows(p);
+	print_shared_devices(page->out, page->r, page->width);
+	print_outliers(page);
+	print_steps(out, r, page->width);
+	print_clocks(out, r, page->width);
+	err = print_rows(page);
 	if (err)
 		goto out;
-	print_trust(p);
+	print_trust(page);
 out:
-	grid__free(p->grid);
-	free(p->columns);
-	free(p->which);
-	free(p->titles);
-	free(p);
+	grid__free(page->grid);
+	free(page->columns);
+	free(page->which);
+	free(page->titles);
+	free(page);
 	return err;
 }

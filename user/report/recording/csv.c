@@ -185,15 +185,15 @@ static int put_segments(FILE *out, const struct report_doc *doc)
 
 int report_csv__rows(FILE *out, const struct report_doc *doc)
 {
-	struct row_opts o = { .by = doc->by,
-			      .split = doc->split,
-			      .when = ROWS_AT_MARK,
-			      .which_line = doc->which_line };
-	struct model_device d;
+	struct row_opts opts = { .by = doc->by,
+				 .split = doc->split,
+				 .when = ROWS_AT_MARK,
+				 .which_line = doc->which_line };
+	struct model_device device;
 	struct row *rows, sum = {
 		.source = "filtered", .module = "", .module_class = "", .before_attach = true
 	};
-	struct holders h = { 0 };
+	struct holders holders = { 0 };
 	bool by_name = !doc->split && doc->by == BY_LINE; /* rows have names */
 	size_t n, kept;
 	int err;
@@ -202,23 +202,24 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 		return 0;
 	if (doc->segments)
 		return put_segments(out, doc);
-	report_select__apply(doc->select, &o);
-	err = model__rows(doc->model, doc->device, &o, &rows, &n);
+	report_select__apply(doc->select, &opts);
+	err = model__rows(doc->model, doc->device, &opts, &rows, &n);
 	if (err)
 		return err;
-	model__device(doc->model, doc->device, &d);
+	model__device(doc->model, doc->device, &device);
 	kept = report_select__kept(rows, n, &sum.bytes, &sum.count);
 	if (by_name)
-		err = holders__of_rows(rows, kept, false, &h);
+		err = holders__of_rows(rows, kept, false, &holders);
 	for (size_t i = 0; i < kept && !err && (!doc->top || i < doc->top); i++)
-		err = put_row(out, doc, d.name, &rows[i],
-			      by_name && h.holder_of[i] != HOLDERS_NONE ? h.all[h.holder_of[i]].name
-									: NULL);
+		err = put_row(out, doc, device.name, &rows[i],
+			      by_name && holders.holder_of[i] != HOLDERS_NONE
+				      ? holders.all[holders.holder_of[i]].name
+				      : NULL);
 	if (kept < n && !err && (doc->split || doc->by != BY_LAYER)) {
 		sum.cumulative = rows[n - 1].cumulative;
-		err = put_row(out, doc, d.name, &sum, NULL);
+		err = put_row(out, doc, device.name, &sum, NULL);
 	}
-	holders__free(&h);
+	holders__free(&holders);
 	free(rows);
 	return err;
 }

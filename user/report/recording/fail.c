@@ -299,13 +299,13 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 	const struct model_opts end = { .at = AT_END };
 	struct between moments = { .from = result->from, .to = result->to };
 	struct analysis *second_run;
-	struct model_device d;
+	struct model_device dev;
 	int found, err = 0;
 
 	b->kind = BLAME_GREW;
 	if (!result->lows_known || !strcmp(a->path, "-"))
 		return blame_whole_growth(b, a, g, words);
-	model__device(a->model, device, &d);
+	model__device(a->model, device, &dev);
 	log__hush(LOG_ERROR); /* the first run printed the warnings */
 	if (!analysis__open(a->path, &end, &second_run)) {
 		second_run->doing = "looking for what grew in";
@@ -314,7 +314,7 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 			/* The growth may have lasted until the end. */
 			if (!model__noted(moments.m, ROWS_AT_STEP, NULL))
 				model__note(moments.m, ROWS_AT_STEP, second_run->duration);
-			found = model__find_device(moments.m, d.name);
+			found = model__find_device(moments.m, dev.name);
 			if (found >= 0)
 				err = add_grown(b, moments.m, (size_t)found, which_line, words);
 		}
@@ -731,31 +731,34 @@ static void put_value(struct judged *judged, enum cond_figure figure, bool known
 /* Sets the figures of the device's allocator. */
 static void put_device(struct judged *judged)
 {
-	const struct model_device *d = &judged->d;
-	uint64_t total = words__device_total(judged->a->facts, d);
-	uint64_t unused = d->mark_reserved > d->mark_allocated
-				  ? d->mark_reserved - d->mark_allocated
+	const struct model_device *device = &judged->d;
+	uint64_t total = words__device_total(judged->a->facts, device);
+	uint64_t unused = device->mark_reserved > device->mark_allocated
+				  ? device->mark_reserved - device->mark_allocated
 				  : 0;
-	bool cuda = !device__on_host(d->device), reserved_known = d->has_totals && d->marked;
+	bool cuda = !device__on_host(device->device),
+	     reserved_known = device->has_totals && device->marked;
 	const char *no_totals = cuda ? "the allocator has no totals"
 				     : "the CPU allocator reserves no memory";
-	const char *no_moment = d->marked ? "" : "the recording does not reach the chosen moment";
-	const char *no_reserved = d->has_totals ? no_moment : no_totals;
+	const char *no_moment = device->marked ? ""
+					       : "the recording does not reach the chosen moment";
+	const char *no_reserved = device->has_totals ? no_moment : no_totals;
 
-	put_value(judged, COND_ALLOCATED, d->marked, d->mark_allocated, total, d->mark_is,
-		  no_moment);
-	put_value(judged, COND_PEAK, true, d->peak_allocated, total, d->peak_is, "");
-	put_value(judged, COND_RESERVED, reserved_known, d->mark_reserved, total, d->mark_is,
-		  no_reserved);
-	put_value(judged, COND_UNUSED, reserved_known, unused, total, d->mark_is, no_reserved);
-	put_value(judged, COND_PEAK_RESERVED, d->has_totals, d->peak_reserved, total, d->peak_is,
-		  no_totals);
-	put_value(judged, COND_FRAGMENTATION, reserved_known, unused, d->mark_reserved,
+	put_value(judged, COND_ALLOCATED, device->marked, device->mark_allocated, total,
+		  device->mark_is, no_moment);
+	put_value(judged, COND_PEAK, true, device->peak_allocated, total, device->peak_is, "");
+	put_value(judged, COND_RESERVED, reserved_known, device->mark_reserved, total,
+		  device->mark_is, no_reserved);
+	put_value(judged, COND_UNUSED, reserved_known, unused, total, device->mark_is, no_reserved);
+	put_value(judged, COND_PEAK_RESERVED, device->has_totals, device->peak_reserved, total,
+		  device->peak_is, no_totals);
+	put_value(judged, COND_FRAGMENTATION, reserved_known, unused, device->mark_reserved,
 		  FIGURE_EXACT, no_reserved);
-	if (reserved_known && !d->mark_reserved) /* 0 of 1 byte is 0 %; 0 of 0 would be unknown */
+	if (reserved_known &&
+	    !device->mark_reserved) /* 0 of 1 byte is 0 %; 0 of 0 would be unknown */
 		judged->low.v[COND_FRAGMENTATION].whole = judged->high.v[COND_FRAGMENTATION]
 								  .whole = 1;
-	put_value(judged, COND_OOMS, cuda, d->ooms, 0, FIGURE_EXACT,
+	put_value(judged, COND_OOMS, cuda, device->ooms, 0, FIGURE_EXACT,
 		  "the CPU allocator does not report out-of-memory errors");
 }
 
@@ -1048,25 +1051,25 @@ static void put_blame(struct json *j, const struct blame *b)
 
 static void put_failing(struct json *j, const struct failing *r)
 {
-	const struct cond_result *c = &r->result;
+	const struct cond_result *result = &r->result;
 
 	json__open_object(j, NULL);
 	json__string(j, "condition", r->condition);
-	if (c->verdict == COND_UNKNOWN)
+	if (result->verdict == COND_UNKNOWN)
 		json__null(j, "holds");
 	else
-		json__bool(j, "holds", c->verdict == COND_HOLDS);
-	json__string(j, "text", c->text);
+		json__bool(j, "holds", result->verdict == COND_HOLDS);
+	json__string(j, "text", result->text);
 	json__string(j, "recording", r->recording);
 	if (r->has_rank)
 		json__uint(j, "rank", r->rank);
 	json__string(j, "device", r->device);
-	if (c->verdict != COND_UNKNOWN) {
-		json__string(j, "figure", cond__figure_name(c->figure));
-		put_amount(j, "value", c->unit, c->value, c->share);
-		put_amount(j, "limit", c->unit, c->limit, c->share_limit);
-		if (c->figure >= COND_GROWTH)
-			json__seconds(j, "until", c->at, 9);
+	if (result->verdict != COND_UNKNOWN) {
+		json__string(j, "figure", cond__figure_name(result->figure));
+		put_amount(j, "value", result->unit, result->value, result->share);
+		put_amount(j, "limit", result->unit, result->limit, result->share_limit);
+		if (result->figure >= COND_GROWTH)
+			json__seconds(j, "until", result->at, 9);
 	}
 	put_blame(j, &r->blame);
 	json__close_object(j);
@@ -1135,30 +1138,31 @@ static void say_blame(const struct failing *r)
  * failure. Returns the exit code. */
 static int say_failing(const struct failing *r, bool others)
 {
-	const struct cond_result *c = &r->result;
+	const struct cond_result *result = &r->result;
 	char where[400], by[40] = "", when[40] = "", text[24];
 
 	say_where(r, where, sizeof(where));
-	switch (c->verdict) {
+	switch (result->verdict) {
 	case COND_NO:
 		return EXIT_OK;
 	case COND_UNKNOWN:
 		if (r->empty && others) {
 			log_info("--fail-if '%s' was not judged%s: %s", r->condition, where,
-				 c->text);
+				 result->text);
 			return EXIT_OK;
 		}
-		log_err("--fail-if '%s' cannot be judged%s: %s", r->condition, where, c->text);
+		log_err("--fail-if '%s' cannot be judged%s: %s", r->condition, where, result->text);
 		return EXIT_FAILED;
 	case COND_HOLDS:
 		break;
 	}
-	if (c->unit == COND_BYTES && c->value > c->limit)
+	if (result->unit == COND_BYTES && result->value > result->limit)
 		snprintf(by, sizeof(by), ", by %s",
-			 text__bytes(text, sizeof(text), c->value - c->limit));
-	if (c->figure >= COND_GROWTH)
-		snprintf(when, sizeof(when), " until %s", text__time(text, sizeof(text), c->at));
-	log_err("--fail-if '%s' holds%s: %s%s%s", r->condition, where, c->text, when, by);
+			 text__bytes(text, sizeof(text), result->value - result->limit));
+	if (result->figure >= COND_GROWTH)
+		snprintf(when, sizeof(when), " until %s",
+			 text__time(text, sizeof(text), result->at));
+	log_err("--fail-if '%s' holds%s: %s%s%s", r->condition, where, result->text, when, by);
 	say_blame(r);
 	return EXIT_HELD;
 }

@@ -175,25 +175,25 @@ static const char *source_at(int i)
 /* Adds a value of a term with this key. Returns 0 or -EINVAL. */
 static int parse_value(struct filter *f, enum key key, char *text)
 {
-	struct value *v = &f->values[f->nvalues];
+	struct value *value = &f->values[f->nvalues];
 
 	if (f->nvalues == MOST_VALUES)
 		return complain(f, "more than %d values", MOST_VALUES);
 	f->nvalues++;
-	*v = (struct value){ .text = text };
+	*value = (struct value){ .text = text };
 	switch (key) {
 	case KEY_SIZE:
-		return parse_size(f, v);
+		return parse_size(f, value);
 	case KEY_CATEGORY:
-		return parse_choice(f, v, "role", role_at, CATEGORY_NR, words__parse_role);
+		return parse_choice(f, value, "role", role_at, CATEGORY_NR, words__parse_role);
 	case KEY_PHASE:
-		return parse_choice(f, v, "phase", phase_at, PHASE_NR, words__parse_phase);
+		return parse_choice(f, value, "phase", phase_at, PHASE_NR, words__parse_phase);
 	case KEY_SOURCE:
-		return parse_choice(f, v, "source", source_at, SOURCES, NULL);
+		return parse_choice(f, value, "source", source_at, SOURCES, NULL);
 	case KEY_SCOPE:
 		return facts__is_scope(text) ? 0 : complain(f, "scope:%s is no function", text);
 	case KEY_LINE:
-		parse_line(v);
+		parse_line(value);
 		break;
 	default:
 		break;

@@ -249,7 +249,7 @@ static int put_below(struct json *j, const struct report_doc *doc, size_t device
 {
 	struct model_segments segments;
 	struct report_below below;
-	struct model_device d;
+	struct model_device dev;
 	bool requested_known;
 	int err = model__segments(doc->model, device, ROWS_AT_MARK, doc->which_line, &segments);
 
@@ -257,12 +257,12 @@ static int put_below(struct json *j, const struct report_doc *doc, size_t device
 		json__null(j, "reconciliation");
 		return err == -ENOMEM ? err : 0;
 	}
-	model__device(doc->model, device, &d);
+	model__device(doc->model, device, &dev);
 	below = words__below(&segments);
 	requested_known = segments.requested && segments.requested <= segments.allocated;
 	json__uint_or_null(j, "segments", segments.n, segments.n);
 	json__open_object(j, "reconciliation");
-	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : d.mark_time, 9);
+	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : dev.mark_time, 9);
 	json__uint_or_null(j, "used", segments.used_known, segments.used);
 	if (segments.used_known) {
 		json__seconds(j, "used_time", segments.used_time, 9);
@@ -390,14 +390,14 @@ static void put_neighbours(struct json *j, const char *key, bool known, const st
 static void put_ooms(struct json *j, const struct report_doc *doc, size_t device)
 {
 	struct row_frame line;
-	struct model_device d;
+	struct model_device dev;
 	struct neighbours neighbours;
 	struct model_oom oom;
 	uint64_t total;
 	bool known, can_subtract;
 
-	model__device(doc->model, device, &d);
-	total = words__device_total(doc->facts, &d);
+	model__device(doc->model, device, &dev);
+	total = words__device_total(doc->facts, &dev);
 	json__open_array(j, "out_of_memory");
 	for (size_t i = 0; model__oom(doc->model, device, i, &oom); i++) {
 		can_subtract = total && oom.used_known && oom.used <= total;
@@ -423,7 +423,7 @@ static void put_ooms(struct json *j, const struct report_doc *doc, size_t device
 		}
 		json__uint(j, "tid", dict__get_thread(doc->dict, oom.thread).tid);
 		put_oom_tensors(j, doc, &oom);
-		known = neighbours__read(doc->facts, oom.time, d.device, &neighbours);
+		known = neighbours__read(doc->facts, oom.time, dev.device, &neighbours);
 		put_neighbours(j, "other_processes", known, &neighbours);
 		neighbours__free(&neighbours);
 		json__close_object(j);
@@ -487,32 +487,32 @@ static void put_uint_or_null(struct json *j, const struct facts *f, const char *
 void report_json__target(struct json *j, const struct report_doc *doc)
 {
 	char **argv = words__cmdline(doc->facts);
-	const struct facts *f = doc->facts;
+	const struct facts *facts = doc->facts;
 
 	json__open_object(j, "target");
-	put_uint_or_null(j, f, "pid");
-	put_uint_if(j, f, "parent");
-	put_uint_if(j, f, "rank");
-	put_uint_if(j, f, "local_rank");
-	put_uint_if(j, f, "world_size");
-	put_fact_if(j, f, "comm");
+	put_uint_or_null(j, facts, "pid");
+	put_uint_if(j, facts, "parent");
+	put_uint_if(j, facts, "rank");
+	put_uint_if(j, facts, "local_rank");
+	put_uint_if(j, facts, "world_size");
+	put_fact_if(j, facts, "comm");
 	json__open_array(j, "cmdline");
 	for (char **a = argv; a && *a; a++)
 		json__string(j, NULL, *a);
 	json__close_array(j);
-	put_fact(j, "python", f, "python");
-	put_fact(j, "torch", f, "torch");
-	put_fact_if(j, f, "cuda_runtime");
-	put_fact_if(j, f, "allocator");
-	put_fact_if(j, f, "exe");
-	put_fact_if(j, f, "cwd");
-	put_fact_as(j, "cgroup", f, "cgroup");
-	put_fact_as(j, "container", f, "container");
-	put_fact_as(j, "container_name", f, "container.name");
-	put_fact_as(j, "container_runtime", f, "container.runtime");
-	put_fact_as(j, "pod", f, "pod");
-	put_fact_as(j, "pod_uid", f, "pod.uid");
-	put_fact_as(j, "pod_namespace", f, "pod.namespace");
+	put_fact(j, "python", facts, "python");
+	put_fact(j, "torch", facts, "torch");
+	put_fact_if(j, facts, "cuda_runtime");
+	put_fact_if(j, facts, "allocator");
+	put_fact_if(j, facts, "exe");
+	put_fact_if(j, facts, "cwd");
+	put_fact_as(j, "cgroup", facts, "cgroup");
+	put_fact_as(j, "container", facts, "container");
+	put_fact_as(j, "container_name", facts, "container.name");
+	put_fact_as(j, "container_runtime", facts, "container.runtime");
+	put_fact_as(j, "pod", facts, "pod");
+	put_fact_as(j, "pod_uid", facts, "pod.uid");
+	put_fact_as(j, "pod_namespace", facts, "pod.namespace");
 	json__close_object(j);
 	words__free_cmdline(argv);
 }
@@ -583,58 +583,58 @@ static void put_malloc(struct json *j, const struct facts *f)
 
 void report_json__capture(struct json *j, const struct report_doc *doc)
 {
-	const struct facts *f = doc->facts;
+	const struct facts *facts = doc->facts;
 	uint64_t first = 0;
 	bool known = model__job_step(doc->model, &first);
 	char models[WORDS_MODELS];
 
 	json__open_object(j, "capture");
-	put_fact(j, "start", f, "start");
+	put_fact(j, "start", facts, "start");
 	json__seconds(j, "duration", doc->duration, 9);
 	words__put_window(j, doc->model);
 	json__uint(j, "events", model__events(doc->model));
-	json__uint(j, "lost", words__lost(doc->model, f));
+	json__uint(j, "lost", words__lost(doc->model, facts));
 	json__uint(j, "steps", model__whole_steps(doc->model));
 	if (model__step_time(doc->model))
 		json__seconds(j, "step_time", model__step_time(doc->model), 9);
-	put_fact_if(j, f, "steps_from");
-	put_fact_if(j, f, "roles_from");
+	put_fact_if(j, facts, "steps_from");
+	put_fact_if(j, facts, "roles_from");
 	json__uint_or_null(j, "first_job_step", known, first);
-	if (!known && facts__get(f, "job_step_unknown"))
-		put_fact(j, "first_job_step_unknown", f, "job_step_unknown");
-	put_fact(j, "attached_at", f, "attached_at");
-	if (facts__get(f, "host")) {
-		put_fact(j, "host", f, "host");
-		put_uint_or_null(j, f, "host_rss");
-		put_uint_if(j, f, "host_worked_out");
+	if (!known && facts__get(facts, "job_step_unknown"))
+		put_fact(j, "first_job_step_unknown", facts, "job_step_unknown");
+	put_fact(j, "attached_at", facts, "attached_at");
+	if (facts__get(facts, "host")) {
+		put_fact(j, "host", facts, "host");
+		put_uint_or_null(j, facts, "host_rss");
+		put_uint_if(j, facts, "host_worked_out");
 	}
-	if (facts__get(f, "malloc.every"))
-		put_malloc(j, f);
-	json__uint(j, "children", words__fact_number(f, "children"));
+	if (facts__get(facts, "malloc.every"))
+		put_malloc(j, facts);
+	json__uint(j, "children", words__fact_number(facts, "children"));
 	put_stacks(j, doc->model);
 	json__bool(j, "complete", doc->complete);
-	put_fact_if(j, f, "stop_reason");
-	put_uint_if(j, f, "dropped_events");
-	if (facts__get(f, "driver_bypassed"))
+	put_fact_if(j, facts, "stop_reason");
+	put_uint_if(j, facts, "dropped_events");
+	if (facts__get(facts, "driver_bypassed"))
 		json__bool(j, "driver_bypassed", true);
-	if (facts__get(f, "torch_came"))
+	if (facts__get(facts, "torch_came"))
 		json__bool(j, "torch_came", true);
-	detail__put(j, f);
+	detail__put(j, facts);
 	put_marks(j, doc->model);
-	put_fact_if(j, f, "census_problem");
-	if (*words__models(models, sizeof(models), f))
+	put_fact_if(j, facts, "census_problem");
+	if (*words__models(models, sizeof(models), facts))
 		json__string(j, "models", models);
-	put_uint_if(j, f, "allocator_block");
-	put_uint_if(j, f, "allocator_tensors");
-	put_fact_if(j, f, "kernel");
-	put_fact_if(j, f, "hostname");
+	put_uint_if(j, facts, "allocator_block");
+	put_uint_if(j, facts, "allocator_tensors");
+	put_fact_if(j, facts, "kernel");
+	put_fact_if(j, facts, "hostname");
 	json__open_object(j, "counters");
-	for (size_t i = 0; i < facts__count(f); i++) {
+	for (size_t i = 0; i < facts__count(facts); i++) {
 		const char *key, *value;
 		uint64_t number;
 
-		facts__at(f, i, &key, &value);
-		if (!strncmp(key, "counter.", 8) && facts__number(f, key, &number))
+		facts__at(facts, i, &key, &value);
+		if (!strncmp(key, "counter.", 8) && facts__number(facts, key, &number))
 			json__uint(j, key + 8, number);
 	}
 	json__close_object(j);
@@ -738,20 +738,21 @@ void report_json__select(struct json *j, const struct report_select *s)
 /* Writes the moment and the device that the rows are about, with the device's sums. */
 static void put_moment(struct json *j, const struct report_doc *doc)
 {
-	struct model_device d;
+	struct model_device device;
 	char by[64];
 
-	model__device(doc->model, doc->device < 0 ? SIZE_MAX : (size_t)doc->device, &d);
-	json__string(j, "device", doc->device < 0 ? NULL : d.name);
+	model__device(doc->model, doc->device < 0 ? SIZE_MAX : (size_t)doc->device, &device);
+	json__string(j, "device", doc->device < 0 ? NULL : device.name);
 	json__string(j, "at", moment_names[doc->at]);
-	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : d.mark_time, 9);
+	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : device.mark_time, 9);
 	json__string(j, "by", doc->segments ? "segment" : words__groups(by, doc->by, doc->split));
 	report_json__select(j, doc->select);
-	json__uint(j, "allocated", d.mark_allocated);
-	json__string(j, "allocated_is", figure__name(d.mark_is));
-	json__uint_or_null(j, "reserved", d.has_totals, d.mark_reserved);
-	put_share(j, "fragmentation", &d, words__fragmentation(d.mark_allocated, d.mark_reserved));
-	json__uint_or_null(j, "before_attach", d.before_known, d.mark_before_attach);
+	json__uint(j, "allocated", device.mark_allocated);
+	json__string(j, "allocated_is", figure__name(device.mark_is));
+	json__uint_or_null(j, "reserved", device.has_totals, device.mark_reserved);
+	put_share(j, "fragmentation", &device,
+		  words__fragmentation(device.mark_allocated, device.mark_reserved));
+	json__uint_or_null(j, "before_attach", device.before_known, device.mark_before_attach);
 }
 
 struct report_doc report_doc__of(const struct analysis *a, int device)
@@ -840,26 +841,26 @@ static void put_left_out(struct json *j, const struct report_doc *doc, const cha
 
 int report_json__rows(struct json *j, const struct report_doc *doc)
 {
-	struct row_opts o = { .by = doc->by,
-			      .split = doc->split,
-			      .when = ROWS_AT_MARK,
-			      .which_line = doc->which_line };
+	struct row_opts opts = { .by = doc->by,
+				 .split = doc->split,
+				 .when = ROWS_AT_MARK,
+				 .which_line = doc->which_line };
 	size_t n = 0, kept, shown;
 	struct row *rows = NULL;
-	struct model_device d;
+	struct model_device device;
 	uint64_t left_bytes = 0, filtered_bytes, filtered_count;
 	int err = 0;
 
-	report_select__apply(doc->select, &o);
+	report_select__apply(doc->select, &opts);
 	if (doc->device >= 0) {
-		model__device(doc->model, doc->device, &d);
-		err = model__rows(doc->model, doc->device, &o, &rows, &n);
+		model__device(doc->model, doc->device, &device);
+		err = model__rows(doc->model, doc->device, &opts, &rows, &n);
 	}
 	kept = report_select__kept(rows, n, &filtered_bytes, &filtered_count);
 	shown = doc->top && doc->top < kept ? doc->top : kept;
 	json__open_array(j, "rows");
 	for (size_t i = 0; i < shown; i++)
-		put_row(j, doc, &rows[i], d.mark_allocated);
+		put_row(j, doc, &rows[i], device.mark_allocated);
 	json__close_array(j);
 	for (size_t i = shown; i < kept; i++)
 		left_bytes += rows[i].bytes;

@@ -49,11 +49,11 @@ static void point_json(struct json *j, const char *key, const struct host_point 
 int report_json__host(struct json *j, const struct model *m, const struct facts *f,
 		      uint64_t duration)
 {
-	const struct model_host *h = model__host(m);
+	const struct model_host *host = model__host(m);
 	struct host_verdict verdict;
 	int err;
 
-	if (!h) {
+	if (!host) {
 		json__null(j, "host");
 		return 0;
 	}
@@ -61,12 +61,12 @@ int report_json__host(struct json *j, const struct model *m, const struct facts 
 	if (err)
 		return err;
 	json__open_object(j, "host");
-	json__uint(j, "readings", h->readings);
+	json__uint(j, "readings", host->readings);
 	host_verdict__json(j, &verdict);
-	point_json(j, "moment", &h->at_moment);
-	point_json(j, "first", &h->first);
-	point_json(j, "highest", &h->highest);
-	point_json(j, "last", &h->last);
+	point_json(j, "moment", &host->at_moment);
+	point_json(j, "first", &host->first);
+	point_json(j, "highest", &host->highest);
+	point_json(j, "last", &host->last);
 	json__close_object(j);
 	return 0;
 }

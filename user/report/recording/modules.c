@@ -398,37 +398,38 @@ static void print_tree(struct tree *t)
 int report_text__tree(FILE *out, const struct model *m, size_t device,
 		      const struct report_text_opts *o)
 {
-	struct tree *t = calloc(1, sizeof(*t));
+	struct tree *tree = calloc(1, sizeof(*tree));
 	bool colour = report_text__colour(out, o);
 	struct model_device dev;
 	int err;
 
-	if (!t)
+	if (!tree)
 		return -ENOMEM;
-	err = build_tree(m, device, o->when, o->select, &t->modules);
+	err = build_tree(m, device, o->when, o->select, &tree->modules);
 	if (err) {
-		free(t);
+		free(tree);
 		return err;
 	}
 	model__device(m, device, &dev);
-	t->out = out;
-	t->before = words__before(model__is_snapshot(m));
-	t->width = report_text__width(out, o);
-	t->left = o->top ? o->top : SIZE_MAX;
-	t->unicode = text__unicode();
-	t->bold = colour ? "\033[1m" : "";
-	t->cyan = colour ? "\033[36m" : "";
-	t->plain = colour ? "\033[0m" : "";
-	t->used = 2 * (FIGURE + 2) + PERCENT + 2 + COUNT + 2;
-	t->bars = report_text__bars(out, o, t->used + REPORT_BAR + 2 + NAME_MIN <= t->width) &&
-		  t->width >= t->used + REPORT_BAR + 10;
-	if (t->bars)
-		t->used += REPORT_BAR + 2;
-	t->all_bytes = report_text__all(&dev, o->when);
+	tree->out = out;
+	tree->before = words__before(model__is_snapshot(m));
+	tree->width = report_text__width(out, o);
+	tree->left = o->top ? o->top : SIZE_MAX;
+	tree->unicode = text__unicode();
+	tree->bold = colour ? "\033[1m" : "";
+	tree->cyan = colour ? "\033[36m" : "";
+	tree->plain = colour ? "\033[0m" : "";
+	tree->used = 2 * (FIGURE + 2) + PERCENT + 2 + COUNT + 2;
+	tree->bars = report_text__bars(out, o,
+				       tree->used + REPORT_BAR + 2 + NAME_MIN <= tree->width) &&
+		     tree->width >= tree->used + REPORT_BAR + 10;
+	if (tree->bars)
+		tree->used += REPORT_BAR + 2;
+	tree->all_bytes = report_text__all(&dev, o->when);
 	report_text__sums(out, o, &dev);
-	print_tree(t);
-	free(t->modules.all);
-	free(t);
+	print_tree(tree);
+	free(tree->modules.all);
+	free(tree);
 	return 0;
 }
 

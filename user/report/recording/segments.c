@@ -443,38 +443,38 @@ static void print_unknown(FILE *out, const struct model_segments *s)
 int report_text__segments(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			  const struct report_text_opts *o)
 {
-	struct table *t = calloc(1, sizeof(*t));
-	struct model_segments s;
+	struct table *table = calloc(1, sizeof(*table));
+	struct model_segments segments;
 	int err;
 
-	if (!t)
+	if (!table)
 		return -ENOMEM;
-	err = model__segments(m, device, o->when, o->which_line, &s);
+	err = model__segments(m, device, o->when, o->which_line, &segments);
 	if (err) {
-		free(t);
+		free(table);
 		if (err != -EINVAL)
 			return err;
 		fputs("The CPU allocator has no segments.\n", out);
 		return 0;
 	}
-	*t = (struct table){ .out = out, .cwd = facts__get(f, "cwd"), .s = &s };
-	t->shown = o->top && o->top < s.n ? o->top : s.n;
-	print_sums(out, &s);
-	if (s.n) {
-		err = fill_table(t, report_text__width(out, o));
+	*table = (struct table){ .out = out, .cwd = facts__get(f, "cwd"), .s = &segments };
+	table->shown = o->top && o->top < segments.n ? o->top : segments.n;
+	print_sums(out, &segments);
+	if (segments.n) {
+		err = fill_table(table, report_text__width(out, o));
 		if (err)
 			goto out;
-		print_rows(t, o);
-		err = report_pools__print(out, &s, t->cwd, report_text__width(out, o),
+		print_rows(table, o);
+		err = report_pools__print(out, &segments, table->cwd, report_text__width(out, o),
 					  report_text__colour(out, o));
 		if (err)
 			goto out;
 	}
-	print_unknown(out, &s);
+	print_unknown(out, &segments);
 out:
-	model__free_segments(&s);
-	grid__free(t->grid);
-	free(t);
+	model__free_segments(&segments);
+	grid__free(table->grid);
+	free(table);
 	return err;
 }
 
@@ -695,32 +695,32 @@ static void print_check(struct lines *l, const struct report_below *b)
 int report_text__reconcile(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			   const struct report_text_opts *o)
 {
-	struct lines *l = malloc(sizeof(*l));
-	struct model_segments s;
-	struct model_device d;
-	struct report_below b;
+	struct lines *lines = malloc(sizeof(*lines));
+	struct model_segments segments;
+	struct model_device dev;
+	struct report_below below;
 	char when[48];
-	int err = l ? model__segments(m, device, o->when, o->which_line, &s) : -ENOMEM;
+	int err = lines ? model__segments(m, device, o->when, o->which_line, &segments) : -ENOMEM;
 
 	if (err) {
-		free(l);
+		free(lines);
 		/* no segments on the CPU, or the device never had this moment */
 		return err == -ENOMEM ? err : 0;
 	}
-	l->out = out;
-	l->width = report_text__width(out, o);
-	model__device(m, device, &d);
-	b = words__below(&s);
-	if (b.any) {
-		fprintf(out, "%s %s:\n", d.name, say_moment(when, sizeof(when), o, &d));
-		print_used(l, &s, &b);
-		print_others(l, &s, facts__get(f, "cwd"), o->which_line);
-		print_reserved(l, &s, f);
-		print_requested(l, &s);
-		print_pinned(l, &s);
-		print_check(l, &b);
+	lines->out = out;
+	lines->width = report_text__width(out, o);
+	model__device(m, device, &dev);
+	below = words__below(&segments);
+	if (below.any) {
+		fprintf(out, "%s %s:\n", dev.name, say_moment(when, sizeof(when), o, &dev));
+		print_used(lines, &segments, &below);
+		print_others(lines, &segments, facts__get(f, "cwd"), o->which_line);
+		print_reserved(lines, &segments, f);
+		print_requested(lines, &segments);
+		print_pinned(lines, &segments);
+		print_check(lines, &below);
 	}
-	model__free_segments(&s);
-	free(l);
+	model__free_segments(&segments);
+	free(lines);
 	return 0;
 }

@@ -78,7 +78,7 @@ static int cmp_shown(const void *a, const void *b, void *ctx)
 {
 	const struct row *x = a, *y = b;
 	struct dict_stack stack_x, stack_y;
-	struct report_frames *s = ctx;
+	struct report_frames *frames = ctx;
 	uint32_t i = 0, k = 0;
 	int order;
 
@@ -93,11 +93,11 @@ static int cmp_shown(const void *a, const void *b, void *ctx)
 		order = strcmp(x->node_class, y->node_class);
 	if (order || x->stack == y->stack)
 		return order;
-	stack_x = dict__get_stack(s->d, x->stack);
-	stack_y = dict__get_stack(s->d, y->stack);
+	stack_x = dict__get_stack(frames->d, x->stack);
+	stack_y = dict__get_stack(frames->d, y->stack);
 	for (;; i++, k++) {
-		bool more = next_shown(s, stack_x, &i);
-		bool other = next_shown(s, stack_y, &k);
+		bool more = next_shown(frames, stack_x, &i);
+		bool other = next_shown(frames, stack_y, &k);
 
 		if (more != other)
 			return more ? 1 : -1;
@@ -105,7 +105,7 @@ static int cmp_shown(const void *a, const void *b, void *ctx)
 			return (int)stack_x.walk - (int)stack_y.walk;
 		if (stack_x.frames[i].loc != stack_y.frames[k].loc)
 			return stack_x.frames[i].loc < stack_y.frames[k].loc ? -1 : 1;
-		if (s->all && stack_x.frames[i].module != stack_y.frames[k].module)
+		if (frames->all && stack_x.frames[i].module != stack_y.frames[k].module)
 			return stack_x.frames[i].module < stack_y.frames[k].module ? -1 : 1;
 	}
 }

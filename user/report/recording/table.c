@@ -656,37 +656,37 @@ int report_text__table(FILE *out, const struct model *m, size_t device, const st
 		       const struct facts *f, const struct report_text_opts *o)
 {
 	uint64_t duration = o->duration ? o->duration : words__fact_number(f, "duration_ns");
-	struct table *t = calloc(1, sizeof(*t));
+	struct table *table = calloc(1, sizeof(*table));
 	struct model_device dev;
 	int err = 0;
 
-	if (!t)
+	if (!table)
 		return -ENOMEM;
-	*t = (struct table){
+	*table = (struct table){
 		.out = out, .d = d, .o = o, .cwd = facts__get(f, "cwd"), .last = last_column(o)
 	};
 	model__device(m, device, &dev);
-	t->lost = words__lost(m, f);
-	t->on_host = dev.device.type == DEVICE_HOST;
-	t->snapshot = model__is_snapshot(m);
-	t->all = report_text__all(&dev, o->when);
-	if (t->last == BY_STACK) {
-		t->frames = report_frames__new(d, f, o->which_line);
-		err = t->frames ? 0 : -ENOMEM;
-	} else if (t->last == BY_LINE && o->when != ROWS_TOTAL) {
-		err = growth_summary__of(m, f, device, duration, &t->growth);
+	table->lost = words__lost(m, f);
+	table->on_host = dev.device.type == DEVICE_HOST;
+	table->snapshot = model__is_snapshot(m);
+	table->all = report_text__all(&dev, o->when);
+	if (table->last == BY_STACK) {
+		table->frames = report_frames__new(d, f, o->which_line);
+		err = table->frames ? 0 : -ENOMEM;
+	} else if (table->last == BY_LINE && o->when != ROWS_TOTAL) {
+		err = growth_summary__of(m, f, device, duration, &table->growth);
 	}
 	if (err && err != -EINVAL) /* -EINVAL: growth is not watched */
 		goto out;
-	err = prepare_table(t, m, device);
+	err = prepare_table(table, m, device);
 	if (err)
 		goto out;
 	if (!o->no_sums)
 		report_text__sums(out, o, &dev);
-	print_titles(t);
-	err = print_rows(t, m, device);
-	print_check(t);
+	print_titles(table);
+	err = print_rows(table, m, device);
+	print_check(table);
 out:
-	free_table(t);
+	free_table(table);
 	return err;
 }

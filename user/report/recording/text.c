@@ -269,7 +269,7 @@ static void say_job_steps(struct line *l, const struct model *m)
 static void print_process(FILE *out, const struct model *m, const struct facts *f,
 			  const struct report_text_opts *o)
 {
-	struct line l = begin_line(out, o);
+	struct line line = begin_line(out, o);
 	char cmd[REPORT_TEXT / 2], time[24], step[24], events[48], count[48], window[48];
 	const char *red = "", *plain = "";
 	uint64_t n_lost = count_lost(m, f, o);
@@ -278,29 +278,29 @@ static void print_process(FILE *out, const struct model *m, const struct facts *
 		red = "\033[31m";
 		plain = "\033[0m";
 	}
-	report_text__command(cmd, sizeof(cmd), f, l.width > 64 ? l.width - 24 : 40);
-	add_part(&l, "%s", cmd);
+	report_text__command(cmd, sizeof(cmd), f, line.width > 64 ? line.width - 24 : 40);
+	add_part(&line, "%s", cmd);
 	if (!model__is_snapshot(m))
-		add_part(&l, "PID %" PRIu64, words__fact_number(f, "pid"));
-	say_container(&l, f);
+		add_part(&line, "PID %" PRIu64, words__fact_number(f, "pid"));
+	say_container(&line, f);
 	text__time(time, sizeof(time), length_of(m, f, o));
 	if (model__whole_steps(m))
-		add_part(&l, "%s, %s of %s", time,
+		add_part(&line, "%s, %s of %s", time,
 			 text__counted(count, sizeof(count), model__whole_steps(m),
 				       model__steps_are_calls(m) ? "call" : "step"),
 			 text__time(step, sizeof(step), model__step_time(m)));
 	else
-		add_part(&l, "%s", time);
+		add_part(&line, "%s", time);
 	if (*words__steps_from(f))
-		add_part(&l, "%s", words__steps_from(f));
+		add_part(&line, "%s", words__steps_from(f));
 	if (model__is_snapshot(m))
-		add_part(&l, "%s", words__roles_from(f));
+		add_part(&line, "%s", words__roles_from(f));
 	if (*words__window(m, f, window, sizeof(window)))
-		add_part(&l, "%s", window);
-	say_job_steps(&l, m);
-	say_version(&l, f, "torch", "torch");
-	say_version(&l, f, "python", "Python");
-	add_part(&l, "%s, %s%s lost%s",
+		add_part(&line, "%s", window);
+	say_job_steps(&line, m);
+	say_version(&line, f, "torch", "torch");
+	say_version(&line, f, "python", "Python");
+	add_part(&line, "%s, %s%s lost%s",
 		 text__counted(events, sizeof(events), model__events(m), "event"), red,
 		 text__count(count, sizeof(count), n_lost), plain);
 	fputc('\n', out);
@@ -378,22 +378,22 @@ static void print_oom_tensors(FILE *out, const struct model *m, const struct mod
 			      const struct model_oom *oom, const struct facts *f,
 			      const struct report_text_opts *o)
 {
-	struct line l = begin_line(out, o);
-	struct oom_tensors t;
+	struct line line = begin_line(out, o);
+	struct oom_tensors tensors;
 	char text[WORDS_TENSOR];
 
-	if (words__oom_tensors(m, f, oom, o->which_line, &t) || !t.n) {
-		oom__free(&t);
+	if (words__oom_tensors(m, f, oom, o->which_line, &tensors) || !tensors.n) {
+		oom__free(&tensors);
 		return;
 	}
-	l.lead = "  tensors there: ";
-	l.at = strlen(l.lead);
-	for (size_t i = 0; i < t.n && i < TENSORS_SHOWN; i++)
-		add_part(&l, "%s", words__oom_tensor(text, &t.v[i], d->name));
-	if (t.n > TENSORS_SHOWN)
-		add_part(&l, "+ %zu more", t.n - TENSORS_SHOWN);
+	line.lead = "  tensors there: ";
+	line.at = strlen(line.lead);
+	for (size_t i = 0; i < tensors.n && i < TENSORS_SHOWN; i++)
+		add_part(&line, "%s", words__oom_tensor(text, &tensors.v[i], d->name));
+	if (tensors.n > TENSORS_SHOWN)
+		add_part(&line, "+ %zu more", tensors.n - TENSORS_SHOWN);
 	fputc('\n', out);
-	oom__free(&t);
+	oom__free(&tensors);
 }
 
 /* Prints the other processes on the device, by name. */
@@ -446,42 +446,44 @@ static void print_oom(FILE *out, const struct model *m, const struct model_devic
 	struct row row = {
 		.module = "", .module_class = "", .phase = oom->phase, .source = "untraced"
 	};
-	struct line l = begin_line(out, o);
-	struct row_frame line;
+	struct line line = begin_line(out, o);
+	struct row_frame frame;
 
 	fputs("  ", out);
-	l.at = 2;
-	add_part(&l, "out of memory at %s: %s asked for", text__time(a, sizeof(a), oom->time),
+	line.at = 2;
+	add_part(&line, "out of memory at %s: %s asked for", text__time(a, sizeof(a), oom->time),
 		 text__bytes(b, sizeof(b), oom->size));
-	add_part(&l, "allocated %s", text__bytes(a, sizeof(a), oom->allocated));
+	add_part(&line, "allocated %s", text__bytes(a, sizeof(a), oom->allocated));
 	if (oom->has_totals)
-		add_part(&l, "reserved %s", text__bytes(a, sizeof(a), oom->reserved));
+		add_part(&line, "reserved %s", text__bytes(a, sizeof(a), oom->reserved));
 	if (oom->gap_known)
-		add_part(&l, "largest free piece of it %s",
+		add_part(&line, "largest free piece of it %s",
 			 text__bytes(b, sizeof(b), oom->largest_gap));
 	if (is_fragmentation(oom, &cached))
-		add_part(&l, "fragmentation: %s are cached in pieces that are too small",
+		add_part(&line, "fragmentation: %s are cached in pieces that are too small",
 			 text__bytes(b, sizeof(b), cached));
 	else if (o->at != AT_OOM && *words__oom_why(where, oom))
-		add_part(&l, "%s", where);
+		add_part(&line, "%s", where);
 	if (total && oom->left_known)
-		add_part(&l, "the driver had %s left of %s", text__bytes(b, sizeof(b), oom->left),
-			 text__bytes(c, sizeof(c), total));
+		add_part(&line, "the driver had %s left of %s",
+			 text__bytes(b, sizeof(b), oom->left), text__bytes(c, sizeof(c), total));
 	else if (oom->left_known)
-		add_part(&l, "the driver had %s left", text__bytes(b, sizeof(b), oom->left));
+		add_part(&line, "the driver had %s left", text__bytes(b, sizeof(b), oom->left));
 	else if (total && oom->used_known && oom->used <= total)
-		add_part(&l, "the driver had at most %s left of %s (other processes not counted)",
+		add_part(&line,
+			 "the driver had at most %s left of %s (other processes not counted)",
 			 text__bytes(b, sizeof(b), total - oom->used),
 			 text__bytes(c, sizeof(c), total));
-	if (model__stack_line(m, oom->stack, o->which_line, &line)) {
-		row.file = line.file;
-		row.func = line.func;
-		row.line = line.line;
+	if (model__stack_line(m, oom->stack, o->which_line, &frame)) {
+		row.file = frame.file;
+		row.func = frame.func;
+		row.line = frame.line;
 		row.source = "frame";
-		add_part(&l, "%s", words__location(where, &row, facts__get(f, "cwd"), l.width - 4));
+		add_part(&line, "%s",
+			 words__location(where, &row, facts__get(f, "cwd"), line.width - 4));
 	}
 	if (o->which_line == FRAMES_USER && *words__oom_inside(where, m, f, oom))
-		add_part(&l, "%s", where + 1);
+		add_part(&line, "%s", where + 1);
 	fputc('\n', out);
 	print_oom_tensors(out, m, d, oom, f, o);
 	print_oom_neighbours(out, d, oom, f, o);
@@ -652,45 +654,45 @@ static void say_cpu_before(struct line *l, const struct model_device *d, const s
 static int print_device(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			const struct report_text_opts *o)
 {
-	struct line l = begin_line(out, o);
-	struct model_device d;
+	struct line line = begin_line(out, o);
+	struct model_device dev;
 	char bytes[24], *growing = NULL;
 	bool at_mark;
 	int err;
 
-	model__device(m, device, &d);
-	at_mark = o->when == ROWS_AT_MARK && d.marked;
-	fprintf(out, "%s  ", d.name);
-	l.at = strlen(d.name) + 2;
-	say_peak(&l, m, &d, at_mark && o->at == AT_PEAK);
-	if (d.allocated != d.peak_allocated)
-		add_part(&l, "end %s", text__bytes(bytes, sizeof(bytes), d.allocated));
-	if (d.has_totals)
-		say_cached(&l, m, &d, at_mark);
-	else if (d.device.type == DEVICE_HOST)
-		say_host(&l, f);
-	else if (d.device.type == DEVICE_MALLOC)
-		say_malloc(&l, f);
-	else if (d.device.type == DEVICE_CPU)
-		say_cpu_before(&l, &d, f, at_mark);
-	else if (d.empty)
-		add_part(&l, "PyTorch has no tensor there");
+	model__device(m, device, &dev);
+	at_mark = o->when == ROWS_AT_MARK && dev.marked;
+	fprintf(out, "%s  ", dev.name);
+	line.at = strlen(dev.name) + 2;
+	say_peak(&line, m, &dev, at_mark && o->at == AT_PEAK);
+	if (dev.allocated != dev.peak_allocated)
+		add_part(&line, "end %s", text__bytes(bytes, sizeof(bytes), dev.allocated));
+	if (dev.has_totals)
+		say_cached(&line, m, &dev, at_mark);
+	else if (dev.device.type == DEVICE_HOST)
+		say_host(&line, f);
+	else if (dev.device.type == DEVICE_MALLOC)
+		say_malloc(&line, f);
+	else if (dev.device.type == DEVICE_CPU)
+		say_cpu_before(&line, &dev, f, at_mark);
+	else if (dev.empty)
+		add_part(&line, "PyTorch has no tensor there");
 	else
-		add_part(&l, "reserved%s: unknown (%s)", d.before_known ? "" : " and before attach",
-			 no_totals(f));
-	if (d.device.type != DEVICE_HOST)
-		say_churn(&l, m, &d, f, o);
-	if (d.ooms)
-		add_part(&l, "%" PRIu64 " out of memory", d.ooms);
-	err = say_growth(&l, m, device, f, o, &growing);
+		add_part(&line, "reserved%s: unknown (%s)",
+			 dev.before_known ? "" : " and before attach", no_totals(f));
+	if (dev.device.type != DEVICE_HOST)
+		say_churn(&line, m, &dev, f, o);
+	if (dev.ooms)
+		add_part(&line, "%" PRIu64 " out of memory", dev.ooms);
+	err = say_growth(&line, m, device, f, o, &growing);
 	fputc('\n', out);
 	if (growing)
-		text__paragraph(out, text__one_line(l.width), "", "  ", "Growth  %s", growing);
+		text__paragraph(out, text__one_line(line.width), "", "  ", "Growth  %s", growing);
 	free(growing);
-	if (d.ooms && !err)
-		err = print_ooms(out, m, device, &d, f, o);
+	if (dev.ooms && !err)
+		err = print_ooms(out, m, device, &dev, f, o);
 	else if (!err)
-		print_end_neighbours(out, &d, f, o);
+		print_end_neighbours(out, &dev, f, o);
 	return err;
 }
 
@@ -986,26 +988,26 @@ static char *say_end(char *buf, size_t size, const struct model_host *h, const s
 static void print_host_line(FILE *out, const struct model *m, const struct facts *f,
 			    const struct report_text_opts *o)
 {
-	const struct model_host *h = model__host(m);
+	const struct model_host *host = model__host(m);
 	static const char tail[] = "(--device host)";
 	char bytes[24], time[24], end[96], parts[1024], head[256];
-	struct line l = begin_line(out, o);
+	struct line line = begin_line(out, o);
 	size_t dot = text__width(text__dot()), used;
 
-	if (!h)
+	if (!host)
 		return;
-	text__bytes(bytes, sizeof(bytes), rss_of(&h->highest));
-	text__time(time, sizeof(time), h->highest.time);
+	text__bytes(bytes, sizeof(bytes), rss_of(&host->highest));
+	text__time(time, sizeof(time), host->highest.time);
 	/* The device's line has the peak and the end; readings are fewer. */
 	if (model__find_device(m, "host") >= 0)
 		snprintf(head, sizeof(head), "host  highest reading %s RSS at %s", bytes, time);
 	else
 		snprintf(head, sizeof(head), "host  peak %s RSS at %s%s%s", bytes, time,
-			 text__dot(), say_end(end, sizeof(end), h, f));
+			 text__dot(), say_end(end, sizeof(end), host, f));
 	used = text__width(head) + 2 * dot + strlen(tail);
-	host_words__line(parts, sizeof(parts), &h->highest.sheet,
-			 l.width > used ? l.width - used : 0);
-	text__paragraph(out, l.width, "", "  ", "%s%s%s%s%s", head, *parts ? text__dot() : "",
+	host_words__line(parts, sizeof(parts), &host->highest.sheet,
+			 line.width > used ? line.width - used : 0);
+	text__paragraph(out, line.width, "", "  ", "%s%s%s%s%s", head, *parts ? text__dot() : "",
 			parts, text__dot(), tail);
 }
 
@@ -1029,6 +1031,7 @@ static void print_host_growth(FILE *out, const struct model_host *h, size_t colu
 		uint64_t by = is > was ? is - was : was - is;
 		char sign = is > was ? '+' : '-';
 
+		/* What is unknown depends on all parts before it. */
 		if (!same_parts(h, i == HOST_UNKNOWN ? 1 : i, i + 1))
 			continue;
 		if (by > rss_of(&h->last) / 100 && at < sizeof(text))
@@ -1049,28 +1052,28 @@ static void print_host_growth(FILE *out, const struct model_host *h, size_t colu
 static int print_host(FILE *out, const struct model *m, const struct facts *f,
 		      const struct report_text_opts *o)
 {
-	const struct model_host *h = model__host(m);
-	const struct host_point *p;
+	const struct model_host *host = model__host(m);
+	const struct host_point *point;
 	unsigned width = report_text__width(out, o);
 	struct host_verdict verdict;
 	char time[24], n[32];
 	int err;
 
-	if (!h)
+	if (!host)
 		return 0;
-	p = &h->at_moment;
+	point = &host->at_moment;
 	err = host_verdict__of_model(m, f, o->duration, &verdict);
 	if (err)
 		return err;
 	fprintf(out, "\nHost memory at %s, %s of %s readings\n",
-		text__time(time, sizeof(time), p->time),
-		p->time == h->highest.time ? "the highest" : "one",
-		text__count(n, sizeof(n), h->readings));
+		text__time(time, sizeof(time), point->time),
+		point->time == host->highest.time ? "the highest" : "one",
+		text__count(n, sizeof(n), host->readings));
 	host_verdict__text(out, &verdict, text__prose(width));
 	fputc('\n', out);
-	err = host_words__table(out, &p->sheet, width);
+	err = host_words__table(out, &point->sheet, width);
 	if (!err)
-		print_host_growth(out, h, text__prose(width));
+		print_host_growth(out, host, text__prose(width));
 	return err;
 }
 
@@ -1106,17 +1109,17 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 		.by = BY_LINE, .when = o->when, .any_module = true, .any_category = true
 	};
 	char bytes[24], low[24], high[24], share[8], where[REPORT_TEXT], *text = NULL;
-	struct line l = begin_line(out, o);
+	struct line line = begin_line(out, o);
 	uint64_t unsampled = 0, all = 0;
 	size_t n, size, shown = 0;
-	struct model_device d;
+	struct model_device dev;
 	struct row *rows;
 	bool on_host; /* the rows are made of pieces */
 	FILE *list;
 	int err;
 
-	model__device(m, device, &d);
-	on_host = device__in_pieces(d.device);
+	model__device(m, device, &dev);
+	on_host = device__in_pieces(dev.device);
 	if (!on_host && !facts__get(f, "cost.changes"))
 		return 0;
 	err = model__rows(m, device, &opts, &rows, &n);
@@ -1147,19 +1150,19 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 		free(text);
 		return -ENOMEM;
 	}
-	if (d.device.type == DEVICE_MALLOC && shown)
-		text__paragraph(out, l.width, "\n", "  ",
+	if (dev.device.type == DEVICE_MALLOC && shown)
+		text__paragraph(out, line.width, "\n", "  ",
 				"These lines are estimates from a sample of their blocks, 95 %% "
 				"sure: %s",
 				text);
 	else if (on_host && shown)
-		text__paragraph(out, l.width, "\n", "  ",
+		text__paragraph(out, line.width, "\n", "  ",
 				"Lines of small objects are a sample: an allocator takes memory in "
 				"pieces, and the line that needed one has all of it. With their "
 				"share of all pieces, 95 %% sure: %s",
 				text);
 	if (unsampled)
-		text__paragraph(out, l.width, "\n", "  ",
+		text__paragraph(out, line.width, "\n", "  ",
 				"%s (%s %%) is in blocks whose stacks were not sampled%s%s",
 				text__bytes(bytes, sizeof(bytes), unsampled),
 				text__percent(share, unsampled, all),
@@ -1246,17 +1249,17 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 			 const struct facts *f, const struct report_text_opts *o)
 {
 	char detail[DETAIL_TEXT], models[WORDS_MODELS];
-	struct line l = begin_line(out, o);
+	struct line line = begin_line(out, o);
 	bool host, found;
 	int err;
 
 	print_ending(out, f, o);
 	print_process(out, m, f, o);
 	if (*detail__sentence(detail, sizeof(detail), f))
-		text__paragraph(out, l.width, "Detail  ", "  ", "%s", detail);
+		text__paragraph(out, line.width, "Detail  ", "  ", "%s", detail);
 	print_marks(out, m, o);
 	if (*words__models(models, sizeof(models), f))
-		text__paragraph(out, l.width, "Models  ", "  ", "%s", models);
+		text__paragraph(out, line.width, "Models  ", "  ", "%s", models);
 	for (size_t i = 0; i < model__devices(m); i++) {
 		err = print_device(out, m, i, f, o);
 		if (err)
@@ -1273,12 +1276,12 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	if (device >= 0 && model__scope_function(m, 0, &found))
 		err = report_text__scopes(out, m, (size_t)device, o);
 	if (!err && !o->scopes)
-		err = print_memory(out, m, device, d, f, o, &l);
+		err = print_memory(out, m, device, d, f, o, &line);
 	if (err)
 		return err;
-	l.lead = "\n";
-	say_trust(&l, m, f, o);
-	if (!l.first)
+	line.lead = "\n";
+	say_trust(&line, m, f, o);
+	if (!line.first)
 		fputc('\n', out);
 	return 0;
 }
