@@ -237,7 +237,7 @@ static int return_memory(struct model *m, const struct event *e)
 }
 
 /* Adds what a listing says to a segment whose memory other code has unmapped: the allocator goes on
- * to list it. False in *found: there is none such. 0 or -ENOMEM. */
+ * to list it. *found is false if there is none. Returns 0 or -ENOMEM. */
 static int list_unmapped(struct dev *dev, const struct extent *listing, bool *found)
 {
 	const struct extent *old = extents__at(&dev->extents, EXTENT_UNMAPPED, listing->addr);

@@ -30,8 +30,8 @@ static bool dev__before(struct device a, struct device b)
 	return a.type != b.type ? a.type < b.type : a.index < b.index;
 }
 
-/* Gives a new device zeroed values for the steps so far, because it had no memory then. 0 or
- * -ENOMEM. */
+/* Gives a new device zeroed values for the steps so far, because it had no memory then. Returns 0
+ * or -ENOMEM. */
 static int add_step_rings(const struct model *m, struct dev *dev)
 {
 	for (int k = 0; k < STEP_KINDS && m->ndevs < STEP_DEVICES; k++) {

@@ -53,7 +53,8 @@ static void mark_used_by_device(const struct dev *dev, const struct in_use *u)
 		u->sites[dev->peak_site_no - 1] = 1;
 }
 
-/* Marks what the model's blocks refer to. 0 or -ENOMEM. The caller frees u's arrays in both cases. */
+/* Marks what the model's blocks refer to. Returns 0 or -ENOMEM. The caller frees u's arrays in both
+ * cases. */
 static int mark_used(const struct model *m, struct in_use *u)
 {
 	u->sites = calloc((size_t)m->sites.n + 1, 1);
@@ -221,7 +222,7 @@ static void renumber(const struct model *m, const uint32_t *requests, const uint
 	}
 }
 
-/* Rebuilds the index of n entries of size bytes. 0 or -ENOMEM. */
+/* Rebuilds the index of n entries of size bytes. Returns 0 or -ENOMEM. */
 static int rebuild_index(const struct model *m, struct hash_index *h, const void *all, uint32_t n,
 			 size_t size)
 {

@@ -206,7 +206,7 @@ static int append_live_bytes(struct growth_watch *w, struct growth_unit *u, unsi
 	return 0;
 }
 
-/* Appends a unit's values up to now. 0 or -ENOMEM. */
+/* Appends a unit's values up to now. Returns 0 or -ENOMEM. */
 static int fill_values(struct growth_watch *w, struct growth_unit *u, unsigned track)
 {
 	if (track == TRACK_INSIDE && u->round != w->inside.round)
@@ -214,7 +214,7 @@ static int fill_values(struct growth_watch *w, struct growth_unit *u, unsigned t
 	return u->s[track].n == w->track[track].n ? 0 : append_live_bytes(w, u, track);
 }
 
-/* Keeps every second value. 0 or -ENOMEM. */
+/* Keeps every second value. Returns 0 or -ENOMEM. */
 static int thin_values(struct growth_watch *w, unsigned track)
 {
 	struct growth_track *progress = &w->track[track];
@@ -377,7 +377,7 @@ static uint64_t find_rise(const struct growth_watch *w, uint32_t dev, unsigned t
 }
 
 /* Judges the first n values of a device's units. Sets the number of units that grew in ret, and the
- * one that grew fastest. 0 or -ENOMEM. */
+ * one that grew fastest. Returns 0 or -ENOMEM. */
 static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, size_t n,
 		       struct growth_interval *ret)
 {
@@ -417,7 +417,7 @@ static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, siz
 }
 
 /* Judges the growth of a device in the calls of a track. ret->unit_no stays 0 if the device grew by
- * at most `least` bytes, or no unit grew. 0 or -ENOMEM. */
+ * at most `least` bytes, or no unit grew. Returns 0 or -ENOMEM. */
 static int examine_calls(const struct model *m, uint32_t dev, unsigned track, uint64_t least,
 			 struct growth_interval *ret)
 {
@@ -478,7 +478,7 @@ static bool is_long_step(const struct growth_inside_watch *s, uint64_t calls)
 }
 
 /* Finds the step of a device with the most growth inside: the current one, which is open, or one
- * that ended. ret->known and best->unit_no stay 0 if it does not matter. 0 or -ENOMEM. */
+ * that ended. ret->known and best->unit_no stay 0 if it does not matter. Returns 0 or -ENOMEM. */
 static int find_inside(const struct model *m, uint32_t dev_index, struct growth_inside *ret,
 		       struct growth_interval *best)
 {
@@ -615,7 +615,7 @@ static struct growth_key key_of(const struct model *m, const struct growth_watch
 	return key;
 }
 
-/* Finds or adds the unit of a site. 0 or -ENOMEM. */
+/* Finds or adds the unit of a site. Returns 0 or -ENOMEM. */
 static int find_or_add_unit(struct model *m, uint32_t site, uint32_t *ret)
 {
 	struct growth_watch *w = m->growth;
@@ -644,7 +644,7 @@ static int assign_unit(struct model *m, uint32_t site)
 	return 0;
 }
 
-/* Returns the unit of a site in *ret. 0 or -ENOMEM. */
+/* Sets *ret to the unit of a site. Returns 0 or -ENOMEM. */
 static int get_unit(struct model *m, uint32_t site, struct growth_unit **ret)
 {
 	const struct growth_watch *w = m->growth;
@@ -778,7 +778,7 @@ static uint64_t requests_since(const struct growth_watch *w, uint64_t time)
 
 /* ---- names ---- */
 
-/* Adds blocks to the entry with their unit and name. 0 or -ENOMEM. */
+/* Adds blocks to the entry with their unit and name. Returns 0 or -ENOMEM. */
 static int add_name(struct growth_names *s, const struct growth_named *blocks)
 {
 	uint64_t key = (uint64_t)blocks->unit << 32 | blocks->name, i;
@@ -904,7 +904,7 @@ static const struct growth_names *current_late_names(struct growth_watch *w, uns
 	return &late->names;
 }
 
-/* Counts the name of a block that is freed now. 0 or -ENOMEM. */
+/* Counts the name of a block that is freed now. Returns 0 or -ENOMEM. */
 static int note_name(struct model *m, const struct dev *dev, const struct rec *rec,
 		     const struct growth_unit *u, unsigned track)
 {
@@ -919,7 +919,7 @@ static int note_name(struct model *m, const struct dev *dev, const struct rec *r
 						m->sites.all[rec->site].size, 1 });
 }
 
-/* Counts a block that is freed now. */
+/* Counts a block that is freed now in u->late. */
 static void note_free(struct model *m, const struct dev *dev, const struct rec *rec,
 		      struct growth_unit *u, unsigned track)
 {
@@ -1369,7 +1369,7 @@ static void describe_line(const struct judge *j, const struct growth_unit *u,
 	line->row.category = category__name(survey->category);
 }
 
-/* Counts the names of blocks that were live at the last value. 0 or -ENOMEM. */
+/* Counts the names of blocks that were live at the last value. Returns 0 or -ENOMEM. */
 static int gather_names(struct judge *j)
 {
 	const struct growth_names *late = current_late_names(j->w, j->track);
@@ -1580,7 +1580,7 @@ static int judge_lines(struct judge *j)
 }
 
 /* Adds up the units of one category in sum, all and of_all. A line belongs to the category with
- * most of its bytes at the end; earlier categories are not kept. 0 or -ENOMEM. */
+ * most of its bytes at the end; earlier categories are not kept. Returns 0 or -ENOMEM. */
 static int add_up_category(struct judge *j, uint8_t category, uint64_t *sum,
 			   struct growth_unit *all, struct survey *of_all)
 {
@@ -1687,8 +1687,8 @@ static uint32_t count_observed(const struct judge *j)
 	return n;
 }
 
-/* Sets growth.inside. j->names are those of the chosen track, so this needs TRACK_STEPS. 0 or
- * -ENOMEM. */
+/* Sets growth.inside. j->names are those of the chosen track, so this needs TRACK_STEPS. Returns 0
+ * or -ENOMEM. */
 static int judge_inside(struct judge *j)
 {
 	struct growth_pool *pool = j->g->pool;

@@ -270,7 +270,7 @@ static void heap__add_late(struct model *m, struct dev *dev, uint64_t bytes)
 
 /* Adds a block from before the first event. census: its origin is not known. outside: its bytes are
  * part of dev->outside; otherwise an EVENT_STATE sets the totals later. rec.born stays 0 if the
- * sums since the first event include the block. 0, -ENOMEM or a callback's error. */
+ * sums since the first event include the block. Returns 0, -ENOMEM or a callback's error. */
 static int heap__add_known(struct model *m, struct dev *dev, const struct event *e, bool census,
 			   bool outside)
 {

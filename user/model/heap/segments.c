@@ -130,7 +130,7 @@ static int line_of_site(struct pass *s, uint32_t site, uint32_t *ret)
 	return 0;
 }
 
-/* Counts a block of the current segment for its line. 0 or -ENOMEM. */
+/* Counts a block of the current segment for its line. Returns 0 or -ENOMEM. */
 static int pin_block(struct pass *s, const struct block *b)
 {
 	uint32_t site = b->site, module = s->m->sites.all[site].module, id;
@@ -261,7 +261,7 @@ static void set_median(struct pass *s, struct segment *seg)
 }
 
 /* Sets a segment's blocks, gaps and pins. s->next_block is its first block. e: index of its first
- * extent; last: index after its last one. 0 or -ENOMEM. */
+ * extent; last: index after its last one. Returns 0 or -ENOMEM. */
 static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t last)
 {
 	/* cursor: end of the blocks so far. n_requested: blocks whose requested size is known. */
@@ -392,7 +392,7 @@ static int add_segment(struct pass *s, size_t *i)
 
 /* --- memory taken by other code */
 
-/* Counts memory that other code took. 0 or -ENOMEM. */
+/* Counts memory that other code took. Returns 0 or -ENOMEM. */
 static int add_other(struct pass *s, uint8_t how, const struct extent *e)
 {
 	uint32_t key[2] = { how }, id;
@@ -410,7 +410,7 @@ static int add_other(struct pass *s, uint8_t how, const struct extent *e)
 }
 
 /* Counts physical memory that other code took. As many bytes as other code mapped for the allocator
- * are left out, because segments have them. 0 or -ENOMEM. */
+ * are left out, because segments have them. Returns 0 or -ENOMEM. */
 static int add_physical(struct pass *s)
 {
 	struct extent *all;

@@ -14,7 +14,7 @@
 #include "model/heap/layers.h"
 #include "model/heap/state.h"
 
-/* Makes room for another step in the rings, up to STEPS_KEPT. 0 or -ENOMEM. */
+/* Makes room for another step in the rings, up to STEPS_KEPT. Returns 0 or -ENOMEM. */
 static int steps__grow(struct model *m, enum step_kind kind)
 {
 	struct steps *steps = &m->steps;

@@ -366,7 +366,8 @@ static void holder__add(struct holder *h, const struct held *held)
 		h->module_root = "";
 }
 
-/* Makes the holder of n items, without name and module, which are written to out. 0 or -ENOMEM. */
+/* Makes the holder of n items, without name and module, which are written to out. Returns 0 or
+ * -ENOMEM. */
 static int make_holder(FILE *out, const struct item *items, size_t n, struct holder *h)
 {
 	const struct held *first = items->held;
@@ -405,7 +406,7 @@ static int cmp_holder(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Sorts the holders by bytes, and renumbers the n entries of holder_of. 0 or -ENOMEM. */
+/* Sorts the holders by bytes, and renumbers the n entries of holder_of. Returns 0 or -ENOMEM. */
 static int holders__sort(struct holders *h, size_t n)
 {
 	struct holder **order = malloc((h->n + 1) * sizeof(*order));
@@ -435,7 +436,7 @@ static int holders__sort(struct holders *h, size_t n)
 	return 0;
 }
 
-/* Makes one holder for each run of items with the same key. 0 or -ENOMEM. */
+/* Makes one holder for each run of items with the same key. Returns 0 or -ENOMEM. */
 static int make_holders(const struct item *items, size_t n, struct holders *h)
 {
 	size_t size;

@@ -65,7 +65,8 @@ struct moments {
 	size_t len;		/* length of that name */
 };
 
-/* Bytes of a moment in 8 bit: one per element, plus the scales, which are a separate tensor. */
+/* Returns the bytes of a moment of Adam in 8 bit: one for each element, and the scales, which are a
+ * tensor of their own. */
 static uint64_t bytes_in_8bit(uint64_t elements)
 {
 	return rounded(elements) + rounded((elements + STATE_BLOCK - 1) / STATE_BLOCK * 4);

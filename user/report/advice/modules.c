@@ -170,7 +170,7 @@ static uint32_t group_instance(struct search *s, const char *cls, uint32_t level
 }
 
 /* Finds or adds the instance named by the first len characters of a module's name. *ret: its number
- * from 1, or 0: none. Returns 0 or -ENOMEM. */
+ * from 1, or 0: none. s->last remembers the last one of each level. Returns 0 or -ENOMEM. */
 static int find_instance(struct search *s, const struct named *named, size_t len, uint32_t level,
 			 uint32_t *ret)
 {

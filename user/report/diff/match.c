@@ -381,7 +381,7 @@ static uint64_t hash_place(const struct match *m, enum match_side side, uint32_t
 	return hash__bytes(m->seed, key, sizeof(key));
 }
 
-/* Finds or adds a line. *ret: its index in m->lines. 0 or -ENOMEM. */
+/* Finds or adds a line. *ret: its index in m->lines. Returns 0 or -ENOMEM. */
 static int add_line(struct match *m, enum match_side side, uint32_t file, uint32_t func,
 		    uint32_t line, uint32_t *ret)
 {

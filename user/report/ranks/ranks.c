@@ -1138,7 +1138,7 @@ static void make_family(const struct ranks *r, struct compared *c, size_t from)
 	c->n_families++;
 }
 
-/* True for the first of the processes that make_family() puts into one family. */
+/* True if the process has a recording and no process before it has the same parent and name. */
 static bool is_first_like(const struct ranks *r, size_t at)
 {
 	for (size_t i = 0; i < at; i++)

@@ -103,7 +103,8 @@ static int cmp_total(const void *a, const void *b, void *ctx)
 	return (x < y) - (x > y);
 }
 
-/* Sets parent, first and next of all nodes. Returns 0 or -ENOMEM. */
+/* Sets parent, first and next of all nodes; siblings follow each other from the largest on. Returns
+ * 0 or -ENOMEM. */
 static int link_nodes(struct module_tree *t)
 {
 	uint32_t *order = calloc(t->n + 1, sizeof(*order));

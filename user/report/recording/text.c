@@ -1101,7 +1101,7 @@ static int cmp_doubt(const void *a, const void *b, void *on_host)
 
 /* Says how far the largest rows of a sample may be off, if any row is: how much they may hold of
  * the blocks whose stacks were not sampled, or how far small objects on the host may be charged to
- * other lines than theirs. 0 or -ENOMEM. */
+ * other lines than theirs. Returns 0 or -ENOMEM. */
 static int print_sampled(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			 const struct report_text_opts *o)
 {
