@@ -337,11 +337,31 @@ static void test_flamegraph_sums(void **state)
 
 /* --- all formats */
 
-static bool is_json(const struct export_format *f)
+static bool ends_in(const struct export_format *f, const char *suffix)
 {
 	const char *dot = strrchr(f->suffix, '.');
 
-	return !strcmp(dot, ".json");
+	return dot && !strcmp(dot, suffix);
+}
+
+static bool is_json(const struct export_format *f)
+{
+	return ends_in(f, ".json");
+}
+
+static bool is_text(const struct export_format *f)
+{
+	return ends_in(f, ".txt") || ends_in(f, ".csv") || ends_in(f, ".ndjson");
+}
+
+/* A text has no control characters but the ends of its lines, which are "\r\n" in CSV. */
+static void check_plain(const char *text, size_t size)
+{
+	for (size_t i = 0; i < size; i++) {
+		bool ends = text[i] == '\n' || (text[i] == '\r' && text[i + 1] == '\n');
+
+		assert_true(ends || ((unsigned char)text[i] >= 0x20 && text[i] != 0x7f));
+	}
 }
 
 static void test_hostile_names(void **state)
@@ -376,7 +396,7 @@ static void test_hostile_names(void **state)
 		struct world w;
 		json_t *j = NULL;
 
-		if (!flamegraph && !folded && !is_json(f))
+		if (!flamegraph && !is_text(f) && !is_json(f))
 			continue;
 		tried++;
 		world__open(&w, f->name, AT_PEAK, "peak");
@@ -406,8 +426,10 @@ static void test_hostile_names(void **state)
 		} else if (folded) {
 			assert_int_equal(folded_sum(w.text, "cpu"), n * 101 + n * (n - 1) / 2);
 		} else {
-			j = parse(w.text, w.size);
+			j = is_json(f) ? parse(w.text, w.size) : NULL;
 		}
+		if (is_text(f))
+			check_plain(w.text, w.size);
 		json_decref(j);
 		world__close(&w);
 	}

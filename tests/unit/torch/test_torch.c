@@ -33,6 +33,7 @@ static const struct image_func c10_funcs[] = {
 	{ CPU_DELETE, push_r14, sizeof(push_r14) },
 	{ OOM_OTHER, push_r14, sizeof(push_r14) },
 };
+#define C10_FUNCS c10_funcs, sizeof(c10_funcs) / sizeof(*c10_funcs)
 static const struct image_func other_funcs[] = { { "something_else", push_r14, sizeof(push_r14) } };
 
 struct lib {
@@ -199,7 +200,7 @@ static void test_hooks(void **state)
 	struct lib *c10;
 	struct hook *h;
 
-	c10 = add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	c10 = add_lib(w, "torch/lib/libc10.so", C10_FUNCS);
 	assert_int_equal(find_hooks(w), 0);
 	h = &w->hooks[HOOK_REPORT];
 	assert_true(h->found && h->site.cls == SITE_PUSH && h->site.offset == 7);
@@ -220,7 +221,7 @@ static void test_hooks(void **state)
 static void test_replaced(void **state)
 {
 	struct world *w = *state;
-	struct lib *old = add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	struct lib *old = add_lib(w, "torch/lib/libc10.so", C10_FUNCS);
 	struct torch_info info;
 	uint8_t buf[2];
 	int err;
@@ -250,10 +251,10 @@ static void test_two_libraries(void **state)
 	struct world *w = *state;
 	struct lib *mine;
 
-	add_lib(w, "libc10-other.so", c10_funcs, 4);
-	mine = add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	add_lib(w, "libc10-other.so", C10_FUNCS);
+	mine = add_lib(w, "torch/lib/libc10.so", C10_FUNCS);
 	add_lib(w, "torch/lib/libtorch_python.so", other_funcs, 1);
-	add_lib(w, "libc10-third.so", c10_funcs, 4);
+	add_lib(w, "libc10-third.so", C10_FUNCS);
 	assert_int_equal(find_hooks(w), 0);
 	assert_string_equal(w->hooks[HOOK_REPORT].file, mine->path);
 	assert_int_equal(w->hooks[HOOK_REPORT].others, 2);
@@ -276,7 +277,7 @@ static void two_versions(struct world *w, bool other_first)
 	if (other_first)
 		load_lib(w, "other/torch/lib/libc10_cuda.so", other_allocator, 1);
 	load_lib(w, "torch/lib/libc10_cuda.so", mine_funcs, 1);
-	add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	add_lib(w, "torch/lib/libc10.so", C10_FUNCS);
 	add_lib(w, "torch/lib/libtorch_python.so", other_funcs, 1);
 	if (!other_first)
 		load_lib(w, "other/torch/lib/libc10_cuda.so", other_allocator, 1);
@@ -321,7 +322,7 @@ static void test_other_pytorch(void **state)
 static void test_other_name(void **state)
 {
 	struct world *w = *state;
-	struct lib *other = add_lib(w, "engine.bin", c10_funcs, 4);
+	struct lib *other = add_lib(w, "engine.bin", C10_FUNCS);
 
 	assert_int_equal(find_hooks(w), 0);
 	assert_string_equal(w->hooks[HOOK_REPORT].file, other->path);
@@ -372,7 +373,7 @@ static void test_version(void **state)
 	struct torch_info info;
 	size_t i;
 
-	add_lib(w, "torch/lib/libc10.so", c10_funcs, 4);
+	add_lib(w, "torch/lib/libc10.so", C10_FUNCS);
 	add_lib(w, "torch/lib/libc10_cuda.so", other_funcs, 1);
 	add_lib(w, "torch/lib/libcudart-d0da41ae.so.11.0", other_funcs, 1);
 	assert_int_equal(proc__maps(w->p, &w->m), 0);
