@@ -147,7 +147,8 @@ def execute(command, cwd, pid=0, more=None):
 
 
 def masked(line):
-    """A line without what differs from run to run: numbers, units, bars, spaces."""
+    """A line without what differs from run to run: numbers, units, states of processes, bars, spaces."""
+    line = re.sub(r"\b(running|sleeping|uninterruptible)\b(?=  )", "STATE", line)
     line = re.sub(r"\d[\d,.:]*( ?(B|KiB|MiB|GiB|ns|us|ms|s|m|h|min|%)\b)?( \d\d ?s)?", "N", line)
     return re.sub(r"[\s▏▎▍▌▋▊▉█-]+", " ", line).strip()
 
