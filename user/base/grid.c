@@ -20,9 +20,9 @@ struct grid {
 		char *text; /* NULL: empty */
 		const char *colour;
 	} * cells;     /* rows of n cells */
-	int last_goes; /* column.goes of the last column */
+	int last_goes; /* when grid__fit() leaves the last column out: as column.goes */
 	bool last_hidden;
-	int err;
+	int err; /* -ENOMEM of an earlier call; 0: none */
 };
 
 struct grid *grid__new(const struct column *columns, size_t n)

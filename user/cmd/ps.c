@@ -401,6 +401,7 @@ static const struct argp argp = {
 	.children = children,
 };
 
+/* Prints the processes by device (--device). Frees args->device.conds. Returns the exit code. */
 static int list_by_device(struct ps_args *args)
 {
 	struct ps_device_args *d = &args->device;
@@ -416,6 +417,8 @@ static int list_by_device(struct ps_args *args)
 	return status;
 }
 
+/* Prints the memory of the whole machine (--machine), repeatedly with --watch. Returns the exit
+ * code. */
 static int print_machine(struct ps_args *args)
 {
 	struct ps_machine_args *m = &args->machine;

@@ -23,7 +23,7 @@
 #define ROWS 128		     /* looks that are kept to find the one a minute ago */
 #define CHANGES (MACHINE_ROW_LINES + 2 * MACHINE_ROW_PROCESSES + MACHINE_ROW_GPUS)
 
-/* A place where looks are missing. */
+/* A look is a struct machine_row. A gap is a place where looks are missing. */
 struct gap {
 	struct machine_row from, to; /* the first look of the last minute, and the last one */
 	bool restarted;		     /* the next look is of another start of the machine */
@@ -42,17 +42,19 @@ struct machine_report {
 
 /* ---- reading ---- */
 
+/* The last look; NULL: there was none yet. */
 static const struct machine_row *last_row(const struct machine_report *m)
 {
 	return m->rows ? &m->row[(m->rows - 1) % ROWS] : NULL;
 }
 
-/* Time from a look to a later one, ns. The clock of the date may have been set meanwhile. */
-static uint64_t time_between(const struct machine_row *a, const struct machine_row *b)
+/* Time from a look to a later one, ns; 0 if the clock went back. Between two starts of the machine
+ * only the date tells, and its clock may have been set meanwhile. */
+static uint64_t time_between(const struct machine_row *from, const struct machine_row *to)
 {
-	if (!strcmp(a->boot, b->boot))
-		return b->uptime > a->uptime ? b->uptime - a->uptime : 0;
-	return b->time > a->time ? b->time - a->time : 0;
+	if (!strcmp(from->boot, to->boot))
+		return to->uptime > from->uptime ? to->uptime - from->uptime : 0;
+	return to->time > from->time ? to->time - from->time : 0;
 }
 
 /* The oldest look that is at most a minute before the last one, and of the same start. */
@@ -71,7 +73,7 @@ static const struct machine_row *minute_before(const struct machine_report *m)
 	return ret;
 }
 
-/* next: the look behind the gap; NULL: there is none. */
+/* Keeps the gap after the last look. next: the look after the gap; NULL: there is none. */
 static void add_gap(struct machine_report *m, const struct machine_row *next)
 {
 	struct gap *g = &m->gap[m->gaps++ % BREAKS];

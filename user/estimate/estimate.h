@@ -191,6 +191,7 @@ const char *estimate__bound(const struct estimate *e, size_t i, char *buf, size_
 /* Runs the script as often as necessary and sets *e, which the caller zeroes except for args.
  * Returns 0, or logs an error and returns an exit code. */
 int estimate__run(struct estimate *e);
+/* Frees the results, and removes the folder with the recordings of the runs. */
 void estimate__free(struct estimate *e);
 
 /* Exit code of the verdict. EXIT_OK: fits; EXIT_HELD: does not fit; EXIT_UNUSABLE: unknown. */

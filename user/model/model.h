@@ -576,7 +576,7 @@ bool model__window(const struct model *m, uint64_t *ret);
 /* Length in ns of a recording that ends at this time. It counts from the recording's beginning,
  * which in a window is later than the capture's start. */
 uint64_t model__length(const struct model *m, uint64_t end);
-/* True if the first step began in the recording, so that the step is whole. */
+/* True if the recording is a window that begins with a step, so that its first step is whole. */
 bool model__first_step_whole(const struct model *m);
 /* Median duration of the kept steps, ns, without an incomplete first step. 0: no such step. */
 uint64_t model__step_time(const struct model *m);

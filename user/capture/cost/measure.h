@@ -53,11 +53,14 @@ struct measure {
 };
 
 /*
- * Takes what happened since the last look. counters: of the programs. timed: MEASURE_TYPES
- * entries. wall: time; cpu: CPU time of the process; both ns, from any start. Returns the added
- * time as a share of the time that the process would have taken alone. That is its CPU time, or
- * the wall time if that is less: then several threads run, and each may be the one that the others
- * wait for. The first look returns 0.
+ * Takes the present counts, and compares them with those of the last look. counters: the programs'
+ * counters. timed: MEASURE_TYPES entries, by enum mt_rec_type. wall: the time; cpu: CPU time of the
+ * process; both ns, from any start.
+ *
+ * Returns the time that the capture added since the last look, as a share of the time that the
+ * process would have taken without it: 0.05 is 5 %. The process's time is its CPU time, or the wall
+ * time if that is less: then several threads run, and each may be the one that the others wait for.
+ * Returns 0 at the first look, and if the process took no time.
  */
 double measure__look(struct measure *measure, const uint64_t counters[MT_CNT_NR],
 		     const struct mt_timed *timed, uint64_t wall, uint64_t cpu);

@@ -153,7 +153,8 @@ static void abandon_helper(struct torch_scan *scan, struct owner *owner)
 
 /* ---- a question ---- */
 
-/* Waits for the helper's answer. 0; -ETIMEDOUT; or -EPIPE: the helper ended. */
+/* Waits for the helper's answer. Returns 0 and *has_torch; -ETIMEDOUT; or -EPIPE: the helper ended.
+ */
 static int await_answer(struct torch_scan *scan, pid_t pid, bool *has_torch)
 {
 	uint64_t begun = clock__monotonic(), blocked = 0;
@@ -174,7 +175,7 @@ static int await_answer(struct torch_scan *scan, pid_t pid, bool *has_torch)
 	return 0;
 }
 
-/* NULL: the process is not left out. */
+/* The entry of a process that was left out before; NULL: it was not. */
 static struct held *find_held(struct torch_scan *scan, const struct pick_process *process)
 {
 	for (size_t i = 0; i < HELD; i++)
@@ -209,7 +210,7 @@ static void leave_out(struct torch_scan *scan, const struct pick_process *proces
 	owner->said = true;
 }
 
-/* The time that an owner has spent in this scan, to be updated. NULL: no memory. */
+/* The time that an owner's processes took in this scan, ns, to be updated. NULL: no memory. */
 static uint64_t *get_spent(struct torch_scan *scan, struct owner *owner)
 {
 	for (size_t i = 0; i < scan->n_spent; i++)
@@ -221,7 +222,9 @@ static uint64_t *get_spent(struct torch_scan *scan, struct owner *owner)
 	return &scan->spent[scan->n_spent++].ns;
 }
 
-/* Asks whether a process has PyTorch. Returns as await_answer(). */
+/* Asks the helper whether a process has PyTorch; starts the helper if necessary. Returns 0 and
+ * *has_torch; -ETIMEDOUT: no answer in time; -EPIPE: the helper ended; or -errno: it did not start.
+ */
 static int ask_helper(struct torch_scan *scan, pid_t pid, bool *has_torch)
 {
 	int err = scan->link < 0 ? start_helper(scan) : 0;

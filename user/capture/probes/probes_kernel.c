@@ -995,7 +995,7 @@ static void free_all(struct probes *probes)
 }
 
 /* Attaches a hook's program for process `pid`; 0: for every process that maps the file. Puts the
- * link into *to. 0 or -errno. */
+ * link into *to. Returns 0; -ENOENT: this process maps no file with the function; or -errno. */
 static int attach_to(struct probes *probes, pid_t pid, const struct hook *hook, bool sleepable,
 		     struct attachment *to)
 {
@@ -1010,7 +1010,7 @@ static int attach_to(struct probes *probes, pid_t pid, const struct hook *hook, 
 	if (prog < 0)
 		return prog;
 	if (!at.path)
-		return -ENOENT; /* another process of the group has this function */
+		return -ENOENT; /* only another process of the group maps such a file */
 	if (probes->multi)
 		fd = link_create_multi(prog, at.path, hook->offset, hook->id, pid);
 	else
@@ -1018,13 +1018,15 @@ static int attach_to(struct probes *probes, pid_t pid, const struct hook *hook, 
 	return fd < 0 ? fd : keep_link(probes, to, fd);
 }
 
-/* Attaches a hook's program, or its sleepable twin, for the process or its whole group. */
+/* Attaches a hook's program, or its sleepable twin, for the process or its whole group. Returns 0
+ * or -errno. */
 static int attach_one(struct probes *probes, pid_t pid, const struct hook *hook, bool sleepable)
 {
 	return attach_to(probes, probes__everywhere(probes) ? 0 : pid, hook, sleepable,
 			 &kernel_of(probes)->at[hook->id][sleepable]);
 }
 
+/* As attach_one(), with the sleepable twin if this capture uses those and the hook has one. */
 static int attach(struct probes *probes, pid_t pid, const struct hook *hook)
 {
 	bool sleepable = probes->sleepable && program_name(hook->id, true);
@@ -1032,8 +1034,8 @@ static int attach(struct probes *probes, pid_t pid, const struct hook *hook)
 	return attach_one(probes, pid, hook, sleepable);
 }
 
-/* Returns how many processes have a hook that is attached for them alone. pid not 0: counts only
- * that process. */
+/* Returns how many processes have a hook that is attached for them alone. pid: counts only that
+ * process; 0: counts all. */
 static size_t count_owners(const struct probes *probes, pid_t pid, enum hook_id id)
 {
 	const struct kernel_probes *kernel = kernel_of(probes);
@@ -1045,13 +1047,16 @@ static size_t count_owners(const struct probes *probes, pid_t pid, enum hook_id 
 	return n;
 }
 
+/* True if the hook is attached. pid 0: for the whole group. A PID: for the group, or for this
+ * process alone. PROBES_ONE: for any process alone. */
 static bool attached(const struct probes *probes, pid_t pid, enum hook_id id)
 {
-	const struct attachment *attachment = kernel_of(probes)->at[id];
+	/* The links of the group or of its only process: program and sleepable twin. */
+	const struct attachment *twins = kernel_of(probes)->at[id];
 
 	if (pid == PROBES_ONE)
 		return count_owners(probes, 0, id);
-	return attachment[0].link || attachment[1].link || (pid && count_owners(probes, pid, id));
+	return twins[0].link || twins[1].link || (pid && count_owners(probes, pid, id));
 }
 
 /* Adds an attachment to kernel->listed. NULL: out of memory. Valid until the next call. */
@@ -1083,7 +1088,8 @@ static size_t count_owners_at(const struct probes *probes, const struct place *a
 	return n;
 }
 
-/* Attaches a hook for one process of a group, in kernel->listed. Its children do not have it. */
+/* Attaches a hook for one process of a group, in kernel->listed. Its children do not have it.
+ * Returns 0; -EXDEV: links by PID miss threads; -ENOSPC: too many at this place; or -errno. */
 static int attach_own(struct probes *probes, pid_t pid, const struct hook *hook)
 {
 	const struct attachment own = {

@@ -239,8 +239,8 @@ static int on_end(struct output *output, const char *reason, int err)
 	return first_err ? EXIT_FAILED : EXIT_OK;
 }
 
-/* Creates and removes each file, so that a name that is taken is known before attaching. 0 or a
- * negative error, logged. */
+/* Creates and removes each file, so that a name that is taken is known before attaching. Returns 0
+ * or a negative error, logged. */
 static int try_names(const struct output_windows *ow, const struct windows_opts *opts)
 {
 	struct outfile *file;
@@ -262,8 +262,13 @@ static int try_names(const struct output_windows *ow, const struct windows_opts 
 	return err;
 }
 
-/* Sets opts->folder or opts->path, and opens the only file for the process's first capture (times
- * is the number of captures before). Returns 0 or a negative error, logged. */
+/*
+ * Sets opts->folder, or opts->path without a folder. With a path, the process's first capture also
+ * creates the file and opens it into opts->file. With on_oom or on_kill there may be several files,
+ * or none, so it only tries their names. A later capture (output.times is the number of captures
+ * before) opens nothing here: windows.c creates a file when it writes a window. Returns 0 or a
+ * negative error, logged.
+ */
 static int open_place(struct output_windows *ow, struct windows_opts *opts)
 {
 	int err;

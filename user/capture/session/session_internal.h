@@ -57,9 +57,9 @@ struct waiting {
  * ends of code objects that recorded stacks may have; see code_cache.h.
  */
 struct code_ends {
-	uint64_t lost;	     /* records about ends of code objects lost so far */
+	uint64_t lost;	     /* records about ends of code objects that were lost so far */
 	uint64_t read_until; /* epoch when this round's reading ended; UINT64_MAX: before that */
-	uint64_t after;	     /* records of this round with a later epoch */
+	uint64_t after;	     /* records that came in this round, with an epoch after read_until */
 	uint64_t sure_epoch; /* all records up to this epoch are accounted for */
 	uint64_t forgotten;  /* probes__times_forgotten() as of the last round */
 	uint32_t unmarked;   /* ends of code objects on no stack, since session__renew_marks() */

@@ -413,7 +413,7 @@ static int free_number(uint32_t **free_numbers, size_t *n_free, size_t *cap, uin
 	return 0;
 }
 
-/* Assigns a slot to a block at addr. Returns 0 or -errno. */
+/* Assigns a slot to a block at addr. Returns 0, -EFBIG without a free slot, or -ENOMEM. */
 static int take_slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret)
 {
 	int err = take_number(p->free_slots, &p->n_free, &p->n_slots, ret);
@@ -423,7 +423,8 @@ static int take_slot(struct replay_plan_maker *p, uint64_t addr, uint32_t *ret)
 
 /* ---- blocks and segments from before the first event, in order of address ---- */
 
-/* Keeps an EVENT_SEGMENT or EVENT_BLOCK. Returns 0 or -ENOMEM. */
+/* Keeps an EVENT_SEGMENT or EVENT_BLOCK for write_state(). Drops it if its range is empty or wraps
+ * around, or if MAX_KEPT of its kind are kept. Returns 0, also then, or -ENOMEM. */
 static int keep_state(struct plan_state *s, const struct event *e)
 {
 	struct event **v = e->kind == EVENT_BLOCK ? &s->blocks : &s->segments;

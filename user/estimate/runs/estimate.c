@@ -222,23 +222,23 @@ static bool goes_on(const struct search *s)
 	return !s->why && s->fails + 1 < s->fits && s->e->smallest.runs < TRIES;
 }
 
-/* Searches outwards from a guess, in granules, until one size fails and one fits. Returns 0 or an
- * exit code, logged. */
-static int search_around(struct search *s, uint64_t guess_by_replay)
+/* Searches outwards from a guess until one size fails and one fits. guess: in granules. Returns 0
+ * or an exit code, logged. */
+static int search_around(struct search *s, uint64_t guess)
 {
-	uint64_t step = 1, at = guess_by_replay;
+	uint64_t step = 1, at = guess;
 	bool fits, up;
 	int status;
 
-	if (guess_by_replay <= s->fails || guess_by_replay > s->fits)
+	if (guess <= s->fails || guess > s->fits)
 		return EXIT_OK;
 	status = try_size(s, at, &fits);
 	up = !fits;
 	while (!status && goes_on(s)) {
 		if (up)
-			at = guess_by_replay + step;
+			at = guess + step;
 		else
-			at = guess_by_replay > step ? guess_by_replay - step : 0;
+			at = guess > step ? guess - step : 0;
 		step *= 4;
 		if (at <= s->fails || at >= s->fits)
 			break;
@@ -266,8 +266,9 @@ static int bisect(struct search *s)
 	return status;
 }
 
-/* Guesses the smallest size by a replay through PyTorch's allocator, in milliseconds instead of
- * seconds. The script may behave differently with less memory. 0: no guess. */
+/* Guesses the smallest size by a replay through PyTorch's allocator, which is much faster than a
+ * run of the script. The script may behave differently with less memory. Returns bytes; 0: no
+ * guess. */
 static uint64_t guess_by_replay(const struct estimate *e)
 {
 	struct replay_opts o = { .path = e->full->path,

@@ -887,8 +887,8 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	return err;
 }
 
-/* Writes the entries of a device up to event number `last`. device: its device index. Returns 0 or
- * -ENOMEM. */
+/* Writes the entries of a device up to event number `last`; 0: none. device: its device index, or
+ * DEVICE_UNKNOWN for pinned host memory. Returns 0 or -ENOMEM. */
 static int put_trace(struct writer *w, unsigned int device, uint64_t last)
 {
 	static const char *const names[] = {
@@ -943,11 +943,12 @@ static int put_traces(struct writer *w, unsigned int devices)
 	return err;
 }
 
-/* Writes the trace of pinned host memory up to the latest moment of a device, if there is any.
- * Returns 0 or -ENOMEM. */
+/* Writes "host_traces", the entries of pinned host memory, whose device is DEVICE_UNKNOWN. Writes
+ * nothing if there are none. The list ends at the latest mark of the devices
+ * (model_device.mark_event). It is empty if no device has a mark. Returns 0 or -ENOMEM. */
 static int put_host_trace(struct writer *w)
 {
-	uint64_t last = 0;
+	uint64_t last = 0; /* events are numbered from 1 */
 	bool any = false;
 
 	for (size_t i = 0; i < model__devices(w->c->model); i++) {
@@ -991,8 +992,8 @@ static int collect_ranges(const struct writer *w, unsigned int device, uint64_t 
 	return 0;
 }
 
-/* Writes the segments of a device. device: the model's index. Returns 0, -ENOENT if it lacks the
- * moment, or -ENOMEM. */
+/* Writes the segments of a device as they were at its mark. device: the model's index. Returns 0,
+ * -ENOENT if the device has no mark, or -ENOMEM. */
 static int put_device(struct writer *w, size_t device)
 {
 	struct snapshot_past past = { 0 };
@@ -1010,7 +1011,7 @@ static int put_device(struct writer *w, size_t device)
 }
 
 /* Writes the segments of the devices with the indices below `devices`. Returns 0, -ENOENT if none
- * has the moment, or -ENOMEM. */
+ * has a mark, or -ENOMEM. */
 static int put_segments(struct writer *w, unsigned int devices)
 {
 	bool marked = false;

@@ -1195,7 +1195,10 @@ static int number_string(struct page_rows *r, const char *s, uint32_t *ret)
 	return err;
 }
 
-/* Sets *ret to the node of a stack, or to r->smaller if the tree is full. Returns 0 or -ENOMEM. */
+/* Sets *ret to the index of a stack's node in r->nodes, and adds the nodes of its frames that are
+ * missing. A node stands for the frames from the root to it. If the tree has NODES_MAX nodes, *ret
+ * is r->smaller, the node for all further stacks. frames: n numbers from r->frames, root first.
+ * Returns 0 or -ENOMEM. */
 static int find_node(struct page_rows *r, const uint32_t *frames, uint32_t n, uint32_t *ret)
 {
 	uint32_t parent_no = 0;

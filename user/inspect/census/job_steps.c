@@ -87,6 +87,7 @@ unsigned job_steps__item_size(uint8_t dtype)
 	return 0;
 }
 
+/* Sets *ret to v. False: v is no count, because it is not whole, negative, or at least `most`. */
 static bool count_from_double(double v, double most, uint64_t *ret)
 {
 	if (!(v >= 0 && v < most) || v != floor(v)) /* false for NaN, too */
@@ -95,6 +96,7 @@ static bool count_from_double(double v, double most, uint64_t *ret)
 	return true;
 }
 
+/* Sets *ret to v. False: v is no count, because it is negative or at least DOUBLE_MOST. */
 static bool count_from_int(int64_t v, uint64_t *ret)
 {
 	*ret = (uint64_t)v;

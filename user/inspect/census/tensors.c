@@ -29,8 +29,9 @@ static int check_time(void *ctx)
 	return reading__check_time(ctx);
 }
 
-/* pygraph__object_fn for the context of a torch.autograd.Function: an object of the class that
- * PyTorch makes for its backward. */
+/* A pygraph__object_fn. Accepts only the context of a torch.autograd.Function: an object of the
+ * class that PyTorch derives from census->function for each Function's backward. Returns 0 and
+ * *size, bytes; -ENOENT: another object; or an error that ends the search, such as -ESRCH. */
 static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *size)
 {
 	struct reading *reading = ctx;

@@ -581,7 +581,8 @@ static bool grows_heap(const struct host_memory *host, uint64_t start)
 		host->ranges.v[at]->writable);
 }
 
-/* Takes a call of brk(): maps or unmaps what lies between the old and the new end of the heap. */
+/* Takes a call of brk(): maps or unmaps what lies between the old and the new end of the heap.
+ * Returns 0, -ENOMEM, or the error of ranges.fn. */
 static int on_brk(struct host_memory *host, const struct mt_rec_host *record,
 		  struct host_range *like)
 {
@@ -598,8 +599,12 @@ static int on_brk(struct host_memory *host, const struct mt_rec_host *record,
 	return host_ranges__unmap(&host->ranges, end, old_end);
 }
 
-/* Handles mprotect() that makes [start, end) writable, such as a piece that a heap grows by. 0 or
- * -ENOMEM, or the sink's error. */
+/*
+ * Handles mprotect() that makes [start, end) writable, such as a piece that a heap grows by.
+ * like: the template of make_template(). If the memory is a piece of a heap, sets its grain from
+ * the smallest such piece (host->least_opened), and counts all bytes as fresh: they may become
+ * resident soon. Returns 0, -ENOMEM, or the error of ranges.fn.
+ */
 static int on_mprotect(struct host_memory *host, uint64_t start, uint64_t end,
 		       struct host_range *like)
 {
@@ -632,7 +637,7 @@ static void keep_attached(struct host_memory *host, uint64_t addr, const struct 
 	host->attached[host->n_attached++].like = *like;
 }
 
-/* Makes the template of a range that a call maps. 0 or -ENOMEM. */
+/* Makes the template of a range that a call maps. Returns 0 or -ENOMEM. */
 static int make_template(struct host_memory *host, const struct mt_rec_host *record,
 			 struct host_range *ret)
 {
@@ -644,8 +649,9 @@ static int make_template(struct host_memory *host, const struct mt_rec_host *rec
 		return -ENOMEM;
 	if (record->call == MT_HOST_MMAP)
 		ret->writable = record->to & PROT_WRITE;
-	/* Memory that is mapped writable may become resident soon. mprotect() also makes a thread's
-	 * whole stack writable, but the thread uses little of it. */
+	/* UINT64_MAX: all bytes. Memory that is mapped writable may become resident soon.
+	 * mprotect() also makes a thread's whole stack writable, but the thread uses little of it.
+	 */
 	ret->fresh = ret->writable && record->call != MT_HOST_MPROTECT ? UINT64_MAX : 0;
 	return ret->owner.thread == UINT32_MAX ? -ENOMEM : 0;
 }
@@ -793,19 +799,21 @@ int host_memory__join_reading(struct host_memory *host)
 	return 0;
 }
 
-/* Returns the number of a stack of one frame: the mapping's file, and why its caller is unknown. */
+/* Returns the number of a stack that stands for the unknown caller of a mapping. Its one frame has
+ * the mapping's path as the file. As the function it has the reason: only the first reading finds
+ * memory from before attach or from the parent process. 0: no room. UINT32_MAX: out of memory. */
 static uint32_t name_mapping(struct host_memory *host, const struct map *map)
 {
-	const char *func = host->readings ? HOST_UNSEEN : HOST_BEFORE_ATTACH;
+	const char *reason = host->readings ? HOST_UNSEEN : HOST_BEFORE_ATTACH;
 
 	if (host->inherited)
-		func = HOST_INHERITED;
+		reason = HOST_INHERITED;
 	return host->capture.named(host->capture.ctx, *map->path ? map->path : HOST_ANONYMOUS,
-				   func);
+				   reason);
 }
 
 /* Makes the template of a mapping that a reading found: its owner is the shmat() that attached it,
- * or its name. 0 or -ENOMEM. */
+ * or its name. Returns 0 or -ENOMEM. */
 static int make_found_template(struct host_memory *host, const struct map *map,
 			       struct host_range *ret)
 {

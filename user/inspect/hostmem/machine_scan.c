@@ -102,17 +102,20 @@ struct run {
 
 /* ---- the helper ---- */
 
+/* Sends a message to the process that started the helper. Ends the helper if that fails. */
 static void say(const struct run *r, const struct message *m)
 {
 	if (send(r->link, m, sizeof(*m), MSG_NOSIGNAL) != sizeof(*m))
 		_exit(1);
 }
 
+/* As say(), with a message that has only its kind. */
 static void say_kind(const struct run *r, enum kind kind)
 {
 	say(r, &(struct message){ .kind = kind });
 }
 
+/* True if the time for all steps is over; a wanted step may take longer. Notes it in r->late. */
 static bool is_late(struct run *r)
 {
 	bool late = clock__monotonic() >= r->end + (r->wanted ? TIME_GRACE / 2 : 0);
@@ -160,7 +163,7 @@ static int count_by_mincore(int fd, const struct stat *st, struct machine_file *
 	return 0;
 }
 
-/* 0 or -errno. */
+/* Sets the cached and dirty bytes of an open file. Returns 0 or -errno. */
 static int count_pages(int fd, const struct stat *st, struct machine_file *file)
 {
 	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);

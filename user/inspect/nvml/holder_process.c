@@ -191,9 +191,16 @@ static bool is_daemon(const struct holder_process *p, const char *cgroup)
 	       !strcmp(cgroup + len - strlen(service), service);
 }
 
-/* A process has the session of the process that started it, unless it began its own. If its parent
- * has another session, the kernel gave it this parent because its own one ended. A process of
- * torchrun begins its own session, but its parent is torchrun. */
+/*
+ * True if the process that started this one has ended, so that the kernel gave it another parent.
+ * session: its session ID. env: its initial environment, len bytes.
+ *
+ * A process has the session of the process that started it, unless it began its own. If its parent
+ * has another session, it is not the process that started it. The session says nothing about a
+ * process that began its own. But torchrun is the parent of such a process of torchrun: if its
+ * parent is an init, torchrun has ended. The first process of a PID namespace (inner 1) always has
+ * a parent outside, such as the container's runtime, and counts as not lost.
+ */
 static bool lost_parent(const struct holder_process *p, pid_t session, const char *env, size_t len)
 {
 	struct holder_process parent = { .pid = p->parent };

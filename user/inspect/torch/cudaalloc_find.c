@@ -47,8 +47,11 @@ void pools__free(struct pools *ps)
 	memset(ps, 0, sizeof(*ps));
 }
 
-/* Parses a BlockPool at words + off: sets, a bool, its PrivatePool. words: len bytes that were read
- * from addr. sets: expected number of sets, 0: any. Returns the number of sets; 0: not a BlockPool.
+/*
+ * Parses a BlockPool at words + off: some std::sets, then what POOL_TAIL has. words: len bytes that
+ * were read from addr. sets: expected number of sets; 0: any number from 2 to MAX_SETS. Sets trees
+ * (room for MAX_SETS) to the sets, *small to is_small, and *owner to the address of its
+ * PrivatePool; 0: none, a device's own pool. Returns the number of sets; 0: not a BlockPool.
  */
 static unsigned parse_pool(const uint8_t *words, size_t len, uint64_t addr, size_t off,
 			   unsigned sets, struct tree *trees, bool *small, uint64_t *owner)
@@ -68,7 +71,8 @@ static unsigned parse_pool(const uint8_t *words, size_t len, uint64_t addr, size
 	return n;
 }
 
-/* Finds the device's own pools: the first two without a PrivatePool, large then small. */
+/* Finds the device's own pools: the first two without a PrivatePool, large then small. Sets
+ * F_LARGE, F_SMALL and F_SETS of the layout. False: not found. */
 static bool find_own_pools(const uint8_t *words, size_t len, uint64_t addr, struct layout *layout)
 {
 	struct tree trees[MAX_SETS];
@@ -130,7 +134,8 @@ struct private_ctx {
 	size_t tried;
 };
 
-/* Adds private pools from a table entry, if its pointer leads to pools that point back. */
+/* Adds private pools from a table entry, if its pointer leads to pools that point back. Returns 0,
+ * -EFBIG after MAX_POOLS entries, or -errno. */
 static int on_private(void *arg, const uint8_t *entry)
 {
 	struct private_ctx *ctx = arg;

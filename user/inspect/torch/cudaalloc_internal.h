@@ -115,8 +115,9 @@ struct table {
 };
 /* Parses the header of a ska hash table. False: not one. */
 bool table__parse(const uint8_t *header, struct table *ret);
-/* Calls fn for each used entry. width: bytes of an entry, 24 for a map of pointers, 16 for a set.
- * *seen: their number. 0, -EFAULT: unreadable entries, or the value that fn returned. */
+/* Calls fn for each used entry, until it returns other than 0. width: bytes of an entry, 24 for a
+ * map of pointers, 16 for a set. *seen: number of calls. Returns 0, -ENOMEM, an error of
+ * proc__read() (-EFAULT: unreadable entries), or the value that fn returned. */
 typedef int (*entry_fn)(void *ctx, const uint8_t *entry);
 int table__each(const struct proc *proc, const struct table *table, size_t width, entry_fn fn,
 		void *ctx, uint64_t *seen);

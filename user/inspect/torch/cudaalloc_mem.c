@@ -209,7 +209,7 @@ bool table__parse(const uint8_t *h, struct table *ret)
 int table__each(const struct proc *proc, const struct table *table, size_t width, entry_fn fn,
 		void *ctx, uint64_t *seen)
 {
-	uint64_t done = 0, n, at_once = RUN_MAX * 4 / width;
+	uint64_t done = 0, n, at_once = RUN_MAX * 4 / width; /* entries of one read: 256 KiB */
 	uint8_t *buf;
 	int err = 0;
 

@@ -235,7 +235,7 @@ struct root {
 	bool sole;	    /* nnmodules__model() returned it as its own root */
 };
 
-/* A module outside all trees, and its name. */
+/* A stray is a module that is not in the tree of the root that it was called under. */
 struct stray {
 	uint64_t addr, root, type;
 	char *name;
@@ -504,7 +504,7 @@ static const struct stray *find_stray(const struct nnmodules *modules, uint64_t 
 	return &modules->strays[i];
 }
 
-/* Keeps the name of a module outside of the root's tree. */
+/* Keeps the name of a stray. Returns 0 or -ENOMEM. */
 static int keep_stray(struct nnmodules *modules, uint64_t addr, uint64_t root, uint64_t type,
 		      const char *name)
 {
@@ -548,7 +548,7 @@ static void join_names(struct nnmodules *modules, const char *name, const char *
 }
 
 /* Names a module outside the root's tree: the parent's name and "?". If the parent is outside, too,
- * but contains the module: the path below the parent. */
+ * but contains the module: the path below the parent. Returns 0 or -ENOMEM. */
 static int name_stray(struct nnmodules *modules, uint64_t self, uint64_t type, struct root *root,
 		      uint64_t root_addr, uint64_t parent)
 {
@@ -750,7 +750,8 @@ int nnmodules__name(struct nnmodules *modules, uint64_t self, uint64_t root, uin
 	return err;
 }
 
-/* Drops strays that no longer exist. True: a stray is in its root's tree now. */
+/* Drops strays that no longer exist, or that are in their root's tree now. True: there was one in
+ * its root's tree, so its name changes. */
 static bool recheck_strays(struct nnmodules *modules)
 {
 	bool changed = false;

@@ -157,8 +157,9 @@ static int by_size(const void *a, const void *b)
 	return *x < *y ? -1 : *x > *y;
 }
 
-/* Sets the block sizes with most bytes, in descending order, by insertion. sizes: one entry for
- * each block. */
+/* Sets ret->sizes to the block sizes with most bytes, at most DETAIL_SIZES of them, in descending
+ * order of bytes. Adds the number of all block sizes to ret->nsizes, which is 0 before. sizes: the
+ * sizes of n blocks, in bytes, which it sorts. */
 static void take_sizes(uint64_t *sizes, size_t n, struct live_detail *ret)
 {
 	qsort(sizes, n, sizeof(*sizes), by_size);
@@ -169,6 +170,7 @@ static void take_sizes(uint64_t *sizes, size_t n, struct live_detail *ret)
 		for (end = i; end < n && sizes[end] == sizes[i]; end++)
 			s.count++;
 		s.bytes = s.size * s.count;
+		/* Insert s into the sorted list; the last entry of a full list drops out. */
 		at = ret->nsizes < DETAIL_SIZES ? ret->nsizes : DETAIL_SIZES;
 		while (at && ret->sizes[at - 1].bytes < s.bytes) {
 			if (at < DETAIL_SIZES)

@@ -472,9 +472,10 @@ void live_rows__sort(struct live_rows *r, enum live_sort sort)
 /* ---- modules as a tree ---- */
 
 struct node {
-	size_t row, parent; /* index of the row and of its parent; SIZE_MAX: none */
-	size_t first, next; /* first child and next sibling as index + 1; 0: none */
-	unsigned depth;
+	size_t row;	    /* index of its row in live_rows.all */
+	size_t parent;	    /* index of the parent's node in tree.all; SIZE_MAX: none */
+	size_t first, next; /* first child and next sibling: index in tree.all + 1; 0: none */
+	unsigned depth;	    /* number of ancestors */
 };
 
 struct tree {

@@ -680,7 +680,9 @@ static void suspend(struct view *v)
 	raise(SIGSTOP);
 }
 
-/* Handles signals that the view has taken: stop and continue, a new size, the end. */
+/* Handles the signals of take_signals(). SIGTSTP (Ctrl-Z) stops the process, also before the screen
+ * is open; other signals then do nothing. SIGCONT and SIGWINCH (a new size) draw the screen again.
+ * Those that end a program (only after the capture) quit the view. */
 static void on_signal(void *ctx)
 {
 	struct view *v = ctx;
@@ -705,7 +707,8 @@ static void on_signal(void *ctx)
 	}
 }
 
-/* Blocks signals and makes a signalfd for them, or adds them to fd unless it is -1. Returns it. */
+/* Blocks n signals and makes a signalfd that reads them. fd: -1, or a signalfd that gets these
+ * signals in place of its own. Returns the signalfd; -1 with errno. */
 static int take_signals(int fd, const int *all, size_t n)
 {
 	sigset_t set;

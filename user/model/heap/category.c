@@ -240,9 +240,10 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	return category_of_other(m, life, stamp, steps, dead);
 }
 
-/* Returns the category of a block from before the first forward that is live: a parameter, a buffer
- * or unknown. A model is moved to the device, made or loaded by known functions, or has gradients
- * and optimizer state of the same sizes. */
+/* Returns the category of a live block that was allocated before the first forward: a parameter, a
+ * buffer or unknown. A parameter was allocated by a function that is known to make, load or move a
+ * model; or there are gradients or optimizer state of its size. steps: steps since the allocation.
+ */
 static uint8_t category_of_first(const struct model *m, const struct life *l, const struct stamp *s,
 				 const struct site *site, uint32_t steps)
 {

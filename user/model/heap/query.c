@@ -272,9 +272,9 @@ const char *model__mark(const struct model *m, size_t i, uint64_t *time)
 
 bool model__first_step_whole(const struct model *m)
 {
-	const char *s = facts__get(m->attribution->facts, "window_begins");
+	const char *begins = facts__get(m->attribution->facts, "window_begins");
 
-	return s && !strcmp(s, "step");
+	return begins && !strcmp(begins, "step");
 }
 
 size_t model__whole_steps(const struct model *m)
@@ -287,6 +287,7 @@ size_t model__whole_steps(const struct model *m)
 	return n - (n && !whole);
 }
 
+/* Sets *ret to a fact that is the number of a step. False: it is missing or too large. */
 static bool step_number(const struct facts *f, const char *key, uint64_t *ret)
 {
 	return facts__number(f, key, ret) && *ret <= JOB_STEP_MOST;

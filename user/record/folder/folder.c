@@ -455,7 +455,7 @@ const char *folder__why(int err)
 	}
 }
 
-/* True for a name that says that it is a folder's. */
+/* True if the path ends in "/", so that it names a folder. */
 static bool ends_in_slash(const char *path)
 {
 	size_t len = strlen(path);
@@ -500,8 +500,9 @@ bool folder__is(const char *path)
 
 /* ---- opening ---- */
 
-/* Opens the folder without its index. A folder that was passed in is not followed through a link.
- * Returns 0 or -errno. */
+/* Opens the folder, and does not read its index. Follows a link only if the user chose the path: in
+ * a folder of recordings, another process may have put the link there. Returns 0 and *ret, which
+ * the caller frees with folder__free(), or -errno. */
 static int open_folder(const char *path, struct folder **ret)
 {
 	struct folder *f = calloc(1, sizeof(*f));

@@ -27,7 +27,8 @@ struct machine_log {
 
 /* ---- writing ---- */
 
-/* Opens the folder, which must be ours. A descriptor or -errno. */
+/* Opens the folder, and creates it if necessary. Returns a descriptor; -ELOOP: it is a link;
+ * -EPERM: it is another user's; or -errno. */
 static int open_folder(const char *path)
 {
 	struct stat st;
@@ -48,7 +49,9 @@ static int open_folder(const char *path)
 	return fd;
 }
 
-/* Opens the newer file for writing, and creates it if necessary. 0 or -errno. */
+/* Opens l->file, the newer file, to append to it, and creates it if necessary. Sets l->size, bytes.
+ * Returns 0; -EINVAL: it is not a regular file, or has a second name elsewhere; or -errno. The
+ * caller closes l->file, also after an error. */
 static int open_file(struct machine_log *l)
 {
 	struct stat st;
@@ -64,7 +67,7 @@ static int open_file(struct machine_log *l)
 	return fsync(l->folder) ? -errno : 0;
 }
 
-/* Ends a line that a reset has cut. 0 or -errno. */
+/* Ends a line that a reset has cut. Returns 0 or -errno. */
 static int end_cut_line(struct machine_log *l)
 {
 	char last;

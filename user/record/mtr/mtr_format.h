@@ -83,7 +83,7 @@ enum mtr_field {
 	MTR_NODE = 1 << 10,	       /* the autograd node */
 };
 
-/* Returns the tag of an event of this kind that stores these fields. */
+/* Returns the tag of an event of this kind that stores these fields (bits of enum mtr_field). */
 static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
 {
 	if (kind <= MTR_CODE_MAX)
@@ -93,8 +93,8 @@ static inline uint32_t mtr_tag(unsigned int kind, unsigned int fields)
 	return MTR_CODE_RARE | (kind - MTR_RARE_FIRST) << 3 | fields << 7;
 }
 
-/* Returns the kind in a tag and sets *fields. Checks nothing: the kind may be EVENT_KINDS or more,
- * and any bit of *fields may be set. */
+/* The inverse of mtr_tag(): returns the kind (enum event_kind) and sets *fields. Checks nothing, so
+ * a damaged tag may give EVENT_KINDS or more, and fields that the kind does not have. */
 static inline unsigned int mtr_tag_kind(uint64_t tag, uint64_t *fields)
 {
 	unsigned int code = tag & 7;

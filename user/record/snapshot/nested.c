@@ -35,7 +35,7 @@ void nested__free(struct nested *v)
 	*v = (struct nested){ 0 };
 }
 
-/* Sets why the file cannot be read. */
+/* Sets why the file cannot be read. Returns -EBADMSG. */
 static int bad(struct nested *v, const char *why)
 {
 	v->why = why;
@@ -304,7 +304,7 @@ int nested__put(struct nested *v, uint64_t index)
 
 	if (x == UINT64_MAX)
 		return bad(v, "the memo stores a value that is not there");
-	/* Picklers number their memo from 0 or 1 on. */
+	/* Picklers number their memo from 0 or 1 on: one index may be left out. */
 	if (index > v->n_memo + 1 || index > MEMO_MOST)
 		return bad(v, "the numbers of its memo have gaps");
 	if (index >= v->n_memo) {

@@ -47,9 +47,11 @@ int nested__tuple(struct nested *v, size_t n);
 int nested__close_tuple(struct nested *v);
 int nested__close_list(struct nested *v);
 int nested__close_dict(struct nested *v);
-/* The memo of a pickle. put stores the last value. */
+/* The memo of a pickle: values by index, to be used again. nested__put() stores the last value of
+ * the stack, which stays there; nested__get() pushes the value at an index. An index may be at most
+ * one above the next free one. */
 int nested__put(struct nested *v, uint64_t index);
-int nested__memoize(struct nested *v); /* at the next index */
+int nested__memoize(struct nested *v); /* nested__put() at the next free index */
 int nested__get(struct nested *v, uint64_t index);
 /* Takes the only value of the stack. */
 int nested__finish(struct nested *v, value *ret);

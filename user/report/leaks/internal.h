@@ -98,7 +98,7 @@ struct leaks_device {
 	const char *no_holder;	/* result of leaks__no_holder() */
 	struct leaks_host host; /* if the device is "host"; otherwise zero */
 	bool pool, others;	/* results of growth__pool_grows() and growth__others_grow() */
-	size_t counted;		/* number of growing lines that count */
+	size_t counted;		/* number of lines that grow with the requested confidence */
 };
 
 /* A line's growth on one device. */
@@ -114,9 +114,10 @@ struct leaks_line {
 	const char *kind;
 	const char **stack; /* for --by stack: root first, NULL-terminated; otherwise NULL */
 	uint32_t first, n;  /* first cell of the line and number of cells, by recording */
-	/* Index of the cell that grows most, among those that count, or all if none counts. */
+	/* Index of the cell that grows most. If there are cells with leaks_cell.counts, one of
+	 * those. */
 	uint32_t most;
-	uint32_t counted; /* number of cells that count */
+	uint32_t counted; /* number of cells with leaks_cell.counts */
 };
 
 struct leaks_ranks {

@@ -14,8 +14,9 @@
 
 /* ---- the order: each scope is followed by those inside it ---- */
 
-/* Writes the paths with this parent, and after each those inside it, to order from n on. Paths are
- * nested in at most STREAM_SCOPES others. Returns the new n. */
+/* Writes the indexes of the scopes inside `parent` to order, from order[n] on: after each scope
+ * those inside it. parent SIZE_MAX: writes all scopes. A parent has a lower index than its
+ * children. At most STREAM_SCOPES scopes are nested. Returns the new n. */
 static size_t order_inside(const struct model *m, size_t parent, size_t *order, size_t n)
 {
 	struct model_scope s;

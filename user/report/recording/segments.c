@@ -247,7 +247,8 @@ enum {
 	COL_HELD,
 };
 
-/* The last column names the blocks in the segment. */
+/* All columns but the last one, COL_HELD, which names the line that holds most of the segment. The
+ * numbers are column.goes. */
 static const struct column all_columns[COL_HELD] = {
 	[COL_STUCK] = { "Unreturnable", true, 0 },  [COL_SIZE] = { "Size", true, 0 },
 	[COL_ALLOCATED] = { "Allocated", true, 6 }, [COL_GAP] = { "Largest gap", true, 7 },
@@ -281,6 +282,7 @@ static const char *say_kind(struct table *t, const struct segment *s)
 	return t->text + (t->text[0] == ' ');
 }
 
+/* Returns the segment's stream: "default", its handle "0x7f12...", or "?" if it is not known. */
 static const char *say_stream(struct table *t, const struct segment *s)
 {
 	if (!s->stream_known)

@@ -502,8 +502,9 @@ static int print_oom_pools(FILE *out, const struct model_oom *oom, const struct 
 	return report_pools__print_oom(out, oom, width, report_text__colour(out, o));
 }
 
-/* Prints the first out of memory. At such a moment, and if an earlier call's memory was kept until
- * then, prints the last one as well. Returns 0 or -ENOMEM. */
+/* Prints the device's first out-of-memory error. Prints the last one as well if the report is about
+ * that moment (AT_OOM), or if an exception kept memory of a call that failed before it. With AT_OOM
+ * also prints the pools at the first one. Returns 0 or -ENOMEM. */
 static int print_ooms(FILE *out, const struct model *m, size_t device, const struct model_device *d,
 		      const struct facts *f, const struct report_text_opts *o)
 {

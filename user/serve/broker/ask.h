@@ -9,7 +9,9 @@
 
 struct peer;
 
-/* Handles a request; verbs.c. */
+/* Handles a request of the web process or of push: calls the function of its action ("do"), or
+ * refuses an unknown action. A request about an unknown process waits for a search. Sets
+ * p->broken, which ends the peer, if the message is no request. verbs.c. */
 void ask__handle(struct peer *p, json_t *msg);
 /* Refuses a request with an HTTP status. field: the member at fault; NULL: none. */
 void ask__refuse(struct peer *p, json_int_t id, int status, const char *field, const char *fmt, ...)

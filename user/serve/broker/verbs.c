@@ -179,6 +179,7 @@ void ask__handle(struct peer *p, json_t *msg)
 
 		if (strcmp(action, v->name) != 0 || ((v->flags & OF_PUSH) && p->kind != PEER_PUSH))
 			continue;
+		/* If processes__hold() keeps the request, it is handled after the search. */
 		if (!(v->flags & OF_PROCESS) || !processes__hold(p, msg, v->handle))
 			v->handle(p, msg);
 		return;

@@ -169,7 +169,10 @@ static size_t keep_error(struct call *c, const char *data, size_t len)
 	return c->error_full ? 0 : len;
 }
 
-/* libcurl calls this with each part of the body. Returns its length, or 0 to end the attempt. */
+/* libcurl calls this with each part of the body, of one * n bytes. If the call wants a file, writes
+ * the part to it, or keeps the beginning of an error document (status other than 200). Otherwise
+ * adds the part to c->data. Returns the part's length, or 0 to end the attempt: too_long,
+ * failed_to_write, too_late or error_full of c say why; if none is set, out of memory. */
 static size_t take_body(char *data, size_t one, size_t n, void *ctx)
 {
 	struct call *c = ctx;

@@ -32,7 +32,10 @@ int secret__refuse(int err, const char *path, const char *what, char *why)
 	return err;
 }
 
-/* Checks the open descriptor, so that the checked file is also the file that is read. */
+/* Checks that a file is a regular file or a pipe, of at most max bytes. is_private: its group must
+ * not be able to write it, and others neither to read nor to write it. Checks the open descriptor
+ * and not the path, so that the checked file is also the file that is read. Returns 0, or -errno
+ * with the reason in why. */
 static int check_file(int fd, size_t max, int is_private, const char *path, char *why)
 {
 	struct stat st;

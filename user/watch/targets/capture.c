@@ -271,6 +271,7 @@ static int begin_reading(struct watch_capture *c, enum stage stage, const char *
 	return err;
 }
 
+/* Starts `report`, for the figures of the recording. Returns 0 or -errno. */
 static int begin_report(struct watch_capture *c)
 {
 	const char *const argv[] = { "report", "--format", "json",	 "--at", "end",
@@ -279,7 +280,8 @@ static int begin_report(struct watch_capture *c)
 	return begin_reading(c, REPORTING, argv);
 }
 
-/* For a growth rule: finds the line whose memory grows, if the recording is long enough. */
+/* For a growth rule: starts `leaks`, which finds the line whose memory grows if the recording is
+ * long enough. Returns 0 or -errno. */
 static int begin_leaks(struct watch_capture *c)
 {
 	const char *const argv[] = { "leaks", "--format", "json", "--top", "1", c->shot.file, NULL };
@@ -287,6 +289,7 @@ static int begin_leaks(struct watch_capture *c)
 	return begin_reading(c, BLAMING, argv);
 }
 
+/* Starts `diagnose`, for shot.findings. Returns 0 or -errno. */
 static int begin_diagnose(struct watch_capture *c)
 {
 	const char *const argv[] = { "diagnose", "--format", "json", c->shot.file, NULL };
@@ -619,6 +622,8 @@ static json_t *take_document(struct watch_capture *c)
 	return doc;
 }
 
+/* Takes the document of `report`, and starts the next command that reads the recording. Ends the
+ * capture if the document is not valid or no command starts. */
 static void end_report(struct watch_capture *c)
 {
 	c->doc = take_document(c);
@@ -627,13 +632,15 @@ static void end_report(struct watch_capture *c)
 		end_readings(c);
 		return;
 	}
-	/* After a growth rule, `leaks` reads the recording, too. */
+	/* After a growth rule, `leaks` reads the recording before `diagnose`. */
 	if (c->shot.growth && !c->shot.killed && !begin_leaks(c))
 		return;
 	if (begin_diagnose(c))
 		end_readings(c);
 }
 
+/* Takes the document of `leaks` into shot.blame, and starts `diagnose`. Ends the capture if that
+ * does not start. */
 static void end_leaks(struct watch_capture *c)
 {
 	json_t *leaks = take_document(c);
@@ -644,6 +651,7 @@ static void end_leaks(struct watch_capture *c)
 		end_readings(c);
 }
 
+/* Takes the document of `diagnose` into shot.findings, and ends the capture. */
 static void end_diagnose(struct watch_capture *c)
 {
 	json_t *doc = take_document(c);
