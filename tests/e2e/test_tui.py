@@ -231,7 +231,7 @@ def test_views_and_keys():
     # A message that is wider than the screen has two lines.
     t.resize(80, 40)
     t.send("\x15", "foo:bar", "ENTER")
-    t.wait(r"^unknown field 'foo'; use line, .*\n.*source, block, text$")
+    t.wait(r"^unknown field 'foo'; use line, .*\n.*source, block, scope, text$")
     t.resize(120, 40)
     t.press("ESC", "Tab View")
     # Alt with a letter, and an unknown sequence, do nothing; arrows come in two forms.
