@@ -72,7 +72,7 @@ FAULTS = [
           "user/model/heap/trend.c", "judge_values(v + n / 2, n - n / 2, &two_tests, &half);", "judge_values(v, n - n / 2, &two_tests, &half);",
           "test_leaks"),
     Fault("page-escape", "a name with `</script>` ends the script of an exported page",
-          "user/base/json.c", "\telse if (c == '/' && prev == '<')\n\t\tfputs(\"\\\\/\", out);\n", "",
+          "user/base/json.c", "\telse if (code == '/' && prev == '<')\n\t\tfputs(\"\\\\/\", out);\n", "",
           "test_hostile test_page_data test_hostile_names"),
     Fault("no-authorization", "requests that only read need no token",
           "user/serve/web/auth.c", "if (!g->wants_token || r->flags & ROUTE_OPEN || has_session(g, r))",
