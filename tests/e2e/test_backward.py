@@ -241,9 +241,11 @@ def from_start(role, device="cpu", jobs=JOBS, prefix=()):
         dry = ["--dry-run-cuda", "--vram", "80G"] if device != "cpu" else []
         job = spawn([*prefix, TOOL, "run", "-f", "-o", recording, *dry, "--", python(role), BACKWARD_WORKLOAD, ",".join(jobs), "--device",
                      device, "--steps", "2", "--truth", truth, "--wait"])
-        job.wait_line("^done", 240)
-        settle(job)
-        job.send()
+        # On a busy machine the job's first steps come before the last probes.
+        for line in ("^ready", "^done"):
+            job.wait_line(line, 240)
+            settle(job)
+            job.send()
         equal(job.wait(60), 0, "torch %s on %s: %s %s" % (role, device, job.stdout()[-300:], job.stderr()[-500:]))
         _recorded[key] = recording, truth
     return _recorded[key]

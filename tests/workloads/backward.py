@@ -283,7 +283,7 @@ def main():
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=0, help="of each job; 0: until SIGTERM")
     parser.add_argument("--truth", help="say what ran in this file, and mark it; else neither")
-    parser.add_argument("--wait", action="store_true", help="end when standard input has a line")
+    parser.add_argument("--wait", action="store_true", help="begin, and end, when standard input has a line")
     args = parser.parse_args()
     ended = []
     signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
@@ -293,6 +293,8 @@ def main():
         torch.autograd.set_detect_anomaly(True, check_nan=False)
     truth = Truth(args.truth) if args.truth else None
     print("ready", flush=True)
+    if args.wait:
+        sys.stdin.readline()
     KEPT.extend(train(name, args, truth, ended) for name in args.jobs.split(","))
     if truth:
         truth.out.close()
