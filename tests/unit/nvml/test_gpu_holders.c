@@ -298,6 +298,11 @@ static void test_job(void **state)
 	check_job("/system.slice/node1_slurmstepd.scope/job_9/x", "", 0, "slurm 9", "scancel 9");
 	/* names that a user chose */
 	check_job("/user.slice/user-1.slice/slurmstepd.scope/job_9", "", 0, "slurm 9", "");
+	check_job("/system.slice/docker-x.scope/slurmstepd.scope/job_9", "", 0, "slurm 9", "");
+	check_job("/system.slice/a.service/b_slurmstepd.scope/job_9", "", 0, "slurm 9", "");
+	check_job("/system.slice/a_slurmstepd.scope/b/slurmstepd.scope/job_9", "", 0, "slurm 9",
+		  "");
+	check_job("/lxc.payload.x/slurm/uid_1/job_9", "", 0, "slurm 9", "");
 	check_job("/a/job_9", slurm, sizeof(slurm), "slurm 77, ray 01000000", "");
 	check_job("/slurm/job_x", hostile, sizeof(hostile), "pbs 1\\x0a\\x1b[2J", "");
 	check_job("/slurm/job_9; reboot", "", 0, "slurm 9", "scancel 9");
@@ -453,6 +458,11 @@ static void test_not_gone(void **state)
 		"0::/docker/../../etc/passwd\n",
 		"0::/system.slice/docker-*.scope\n",
 		"0::/lxc.payload." ID "\n",
+		"0::/lxc.payload.box/docker-" ID
+		".scope\n", /* of root in the container, or its docker */
+		"0::/lxc.payload.box/system.slice/docker-" ID ".scope\n",
+		"0::/system.slice/x.service/docker-" ID ".scope\n",
+		"0::/lxc/box/kubepods/pod" POD "/" ID "\n",
 		"0::/machine.slice/machine-\033[2J.scope\n",
 		"0::/kubepods/pod" POD "\n",
 		"0::/\n",

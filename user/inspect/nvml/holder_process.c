@@ -117,11 +117,26 @@ static void add_job(struct holder_process *p, const char *what, const char *id, 
 	snprintf(p->job + len, sizeof(p->job) - len, "%s%s %s", len ? ", " : "", what, clean);
 }
 
-/* True for a control group that Slurm made. Users may give any name to those in their own slice. */
-static bool is_slurms(const char *cgroup)
+/* Returns the number of the job in a control group that Slurm made, and NULL for others. Below a
+ * group of their own, users and root of a container may give any names. */
+static const char *slurms_job(const char *cgroup)
 {
-	return text__starts(cgroup, "/slurm") ||
-	       (text__starts(cgroup, "/system.slice/") && strstr(cgroup, "slurmstepd.scope/"));
+	static const char system[] = "/system.slice/", end[] = "slurmstepd.scope/job_";
+	const char *at;
+	size_t len;
+
+	if (text__starts(cgroup, "/slurm/") || text__starts(cgroup, "/slurm_")) {
+		at = strstr(cgroup, "/job_");
+		return at ? at + strlen("/job_") : NULL;
+	}
+	if (!text__starts(cgroup, system))
+		return NULL;
+	at = strstr(cgroup, end);
+	len = strcspn(cgroup + strlen(system), "/");
+	/* The scope is the first group in the slice. */
+	if (!at || at + strlen("slurmstepd.scope") != cgroup + strlen(system) + len)
+		return NULL;
+	return at + strlen(end);
 }
 
 void holder_process__set_job(struct holder_process *p, const char *cgroup, const char *env,
@@ -135,7 +150,8 @@ void holder_process__set_job(struct holder_process *p, const char *cgroup, const
 		     { "pbs", "PBS_JOBID" } };
 	/* "/slurm/uid_1000/job_123/step_0", "/system.slice/slurmstepd.scope/job_123/step_0",
 	   "/system.slice/node1_slurmstepd.scope/job_123/step_0" */
-	const char *slurm = strstr(cgroup, "/slurm") ?: strstr(cgroup, "_slurmstepd.scope/"), *id;
+	const char *slurm = strstr(cgroup, "/slurm") ?: strstr(cgroup, "_slurmstepd.scope/");
+	const char *id, *sure = slurms_job(cgroup);
 	size_t digits;
 
 	p->job[0] = p->end_all[0] = '\0';
@@ -143,9 +159,9 @@ void holder_process__set_job(struct holder_process *p, const char *cgroup, const
 	digits = slurm ? strspn(slurm + strlen("/job_"), "0123456789") : 0;
 	if (digits)
 		add_job(p, "slurm", slurm + strlen("/job_"), digits);
-	if (digits && digits < 20 && is_slurms(cgroup))
-		snprintf(p->end_all, sizeof(p->end_all), "scancel %.*s", (int)digits,
-			 slurm + strlen("/job_"));
+	digits = sure ? strspn(sure, "0123456789") : 0;
+	if (digits && digits < 20)
+		snprintf(p->end_all, sizeof(p->end_all), "scancel %.*s", (int)digits, sure);
 	for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++) {
 		id = variable(env, len, jobs[i].variable);
 		if (id && (i || !*p->job))

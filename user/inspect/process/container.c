@@ -560,12 +560,32 @@ static unsigned count_ids(const char *path)
 	return n;
 }
 
-/* True if the container is one of this host's own runtimes: the files of a container in a
- * container, and those of a user's runtime, are elsewhere. */
+/* True if one of this host's own runtimes made the control group. Others may have any name: users
+ * give them in their slice, and root of a container, such as one of LXC, below its own. */
 static bool is_of_host(const struct cgroup *cgroup)
 {
-	return *cgroup->container && count_ids(cgroup->path) == 1 &&
-	       !strstr(cgroup->path, "/user.slice/");
+	static const char *const starts[] = {
+		"/docker/",
+		"/system.slice/docker-",
+		"/libpod_parent/",
+		"/machine.slice/libpod-",
+		"/kubepods/",
+		"/kubepods.slice/",
+		"/kubepods-",
+		"/system.slice/containerd.service/kubepods",
+		"/system.slice/crio-",
+		"/system.slice/nerdctl-",
+		"/default/",
+	};
+
+	/* A path of this length may be cut. */
+	if (!*cgroup->container || count_ids(cgroup->path) != 1 ||
+	    strlen(cgroup->path) >= sizeof(cgroup->path) - 1)
+		return false;
+	for (size_t i = 0; i < sizeof(starts) / sizeof(*starts); i++)
+		if (text__starts(cgroup->path, starts[i]))
+			return true;
+	return false;
 }
 
 /* Quotes a name for a shell. False: it is none, or would be an option. */
