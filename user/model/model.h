@@ -270,7 +270,7 @@ static inline bool row__has_leaf(const struct row *r)
  * two captures of a program give the same order. */
 int row__compare(const void *a, const void *b);
 /* Adds the figures of another row's blocks: bytes, count, and those that are the same in both or
- * not known for the sum. Modules, name and line stay. */
+ * not known for the sum. Modules and line stay. */
 void row__add(struct row *to, const struct row *r);
 /* Sorts rows with row__compare(), and sets cumulative. */
 void row__sort(struct row *rows, size_t n);
@@ -627,7 +627,7 @@ struct model_scope_level {
 	uint64_t end;
 	/* Part of end that the run's own thread allocated in the run. */
 	uint64_t kept;
-	uint64_t run; /* number of the run in its path, from 1 */
+	uint64_t run; /* number of the run among those of its function, from 1 */
 };
 /* Sets *ret to the run of path i with the highest peak on the device, and peak_reserved to the
  * maximum of all its runs. False: no run has figures of this device. */
@@ -640,7 +640,7 @@ bool model__scope_medians(const struct model *m, size_t i, size_t device, int64_
 
 struct model_scope_run {
 	size_t scope;	     /* index of its path */
-	uint64_t number;     /* in its path, from 1 */
+	uint64_t number;     /* among those of its function, from 1 */
 	uint32_t thread;     /* number in the dict */
 	bool ended;	     /* false: it had no known end when the recording ended */
 	uint64_t begin, end; /* ns; of its first and its last allocation */

@@ -704,6 +704,10 @@ void row__add(struct row *to, const struct row *r)
 		to->median = 0;
 	if (to->category && (!r->category || strcmp(to->category, r->category) != 0))
 		to->category = NULL;
+	if (r->several_names || cmp_text(to->name, r->name) != 0)
+		to->several_names = true;
+	if (to->several_names)
+		to->name = NULL;
 }
 
 void row__sort(struct row *rows, size_t n)
