@@ -56,7 +56,7 @@ static void parse_at(struct diff_args *a, const char *arg, struct argp_state *st
 	    analysis__parse_at(comma ? comma + 1 : first, &a->opts.at[MATCH_NEW]))
 		argp_error(state,
 			   "--at: unknown moment '%s'; use peak, end, oom, seconds since the "
-			   "start, mark:NAME, or OLD,NEW",
+			   "start, mark:NAME, scope:NAME, or OLD,NEW",
 			   arg);
 	free(first);
 }
@@ -111,8 +111,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 /* Reads one of the two recordings. Returns 0 and *ret, or an exit code after a message. */
 static int read_side(struct diff_args *args, enum match_side side, struct analysis **ret)
 {
-	int status = analysis__open(args->files[side], &args->opts.at[side], ret);
+	int status;
 
+	args->opts.at[side].at_device = args->shown.device;
+	status = analysis__open(args->files[side], &args->opts.at[side], ret);
 	status = status ? status : analysis__run(*ret, NULL, NULL);
 	if (!status)
 		/* --at with a time after the end means the end: keep what the model took */

@@ -239,6 +239,7 @@ static int cmd_export(int argc, char **argv)
 	usage__parse(&command_export, argc, argv, 0, &o);
 	o.job.model = o.shown.at;
 	o.job.moment_given = o.shown.at_given;
+	o.job.model.at_device = o.shown.device;
 	o.job.device = o.shown.device;
 	if (!o.job.format->to_folder)
 		return export__run(&o.job);

@@ -100,6 +100,55 @@ static void test_one_run(void **state)
 	world__free(&w);
 }
 
+/* Two names may mean one function. Then each has its runs. */
+static void test_two_names_of_a_function(void **state)
+{
+	struct world w = scoped("rollout", "train.py:rollout");
+	uint32_t out = STACK(&w, "main"), in = STACK(&w, "main", "Job.rollout");
+	bool found;
+
+	(void)state;
+	for (uint64_t i = 0; i < 2; i++) {
+		alloc(&w, CUDA(0), 0x10000 + (i << 24), 5 * KIB, in);
+		alloc(&w, CUDA(0), 0x20000 + (i << 24), KIB, out);
+	}
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 2);
+	for (size_t i = 0; i < 2; i++) {
+		assert_int_equal(scope(&w, i).runs, 2);
+		model__scope_function(w.m, i, &found);
+		assert_true(found);
+	}
+	assert_int_equal(level(&w, 0).peak, level(&w, 1).peak);
+	world__free(&w);
+}
+
+/* A function inside two others has its runs numbered over both. */
+static void test_numbers_of_runs(void **state)
+{
+	struct world w = scoped("a", "loss");
+	uint32_t inside = STACK(&w, "main", "a", "loss"), alone = STACK(&w, "main", "loss"),
+		 out = STACK(&w, "main");
+	struct model_scope_run run;
+	uint64_t seen = 0;
+
+	(void)state;
+	for (uint64_t i = 0; i < 2; i++) {
+		alloc(&w, CUDA(0), 0x10000 + (i << 24), KIB, inside);
+		alloc(&w, CUDA(0), 0x20000 + (i << 24), KIB, out);
+		alloc(&w, CUDA(0), 0x30000 + (i << 24), KIB, alone);
+		alloc(&w, CUDA(0), 0x40000 + (i << 24), KIB, out);
+	}
+	finish(&w);
+	for (size_t i = 0; i < model__scope_runs(w.m); i++) {
+		model__scope_run(w.m, i, &run);
+		if (!strcmp(scope(&w, run.scope).name, "loss"))
+			assert_int_equal(run.number, ++seen);
+	}
+	assert_int_equal(seen, 4);
+	world__free(&w);
+}
+
 /* The peak of a scope inside another counts for both; a recursive call is part of the outer one. */
 static void test_nested(void **state)
 {
@@ -274,10 +323,16 @@ static void test_bound(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_run),	  cmocka_unit_test(test_nested),
-		cmocka_unit_test(test_threads),	  cmocka_unit_test(test_unknown_stacks),
-		cmocka_unit_test(test_generator), cmocka_unit_test(test_names),
-		cmocka_unit_test(test_fact),	  cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_two_names_of_a_function),
+		cmocka_unit_test(test_numbers_of_runs),
+		cmocka_unit_test(test_one_run),
+		cmocka_unit_test(test_nested),
+		cmocka_unit_test(test_threads),
+		cmocka_unit_test(test_unknown_stacks),
+		cmocka_unit_test(test_generator),
+		cmocka_unit_test(test_names),
+		cmocka_unit_test(test_fact),
+		cmocka_unit_test(test_bound),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -96,31 +96,34 @@ bool model__stack_in_scope(const struct model *m, uint32_t stack, const char *na
 	return false;
 }
 
-enum { LOC_NONE = 1, LOC_FUNCTION }; /* LOC_FUNCTION + i: the i-th function */
+#define LOC_KNOWN (1U << 15) /* in scopes.locs; bit i: the i-th function has the location */
+_Static_assert(STREAM_SCOPES <= 15, "a location's functions fit below LOC_KNOWN");
 
-static uint8_t examine_loc(struct model *m, uint32_t id)
+/* Two names may mean one function: "rollout" and "train.py:rollout". */
+static uint16_t examine_loc(struct model *m, uint32_t id)
 {
 	struct scopes *s = &m->scopes;
 	struct dict_loc loc = dict__get_loc(m->dict, id);
+	uint16_t is = LOC_KNOWN;
 
 	for (uint32_t i = 0; i < s->nfunctions && !dict__is_native(m->dict, id); i++)
 		if (has_name(s->functions[i], dict__str(m->dict, loc.file),
 			     dict__str(m->dict, loc.func))) {
 			s->found[i] = true;
-			return LOC_FUNCTION + i;
+			is |= 1U << i;
 		}
-	return LOC_NONE;
+	return is;
 }
 
-/* LOC_NONE, or which function a frame is of. */
-static uint8_t function_of(struct model *m, uint32_t loc)
+/* Returns which functions a frame is of: LOC_KNOWN, and a bit for each. */
+static uint16_t functions_of(struct model *m, uint32_t loc)
 {
 	struct scopes *s = &m->scopes;
-	uint8_t is;
+	uint16_t is;
 
 	if (loc < s->nlocs && s->locs[loc])
 		return s->locs[loc];
-	is = loc ? examine_loc(m, loc) : LOC_NONE;
+	is = loc ? examine_loc(m, loc) : LOC_KNOWN;
 	/* Without memory for the cache, the next call examines the location again. */
 	if (!array__grow_zero(&s->locs, &s->nlocs, (size_t)loc + 1, sizeof(*s->locs)))
 		s->locs[loc] = is;
@@ -152,6 +155,18 @@ static bool chain__has(uint64_t chain, uint32_t function)
 	return false;
 }
 
+/* Adds the functions of a frame that are not in the chain yet. */
+static uint64_t add_functions(uint64_t chain, uint16_t functions)
+{
+	for (uint32_t i = 0; i < STREAM_SCOPES; i++) {
+		if (!(functions >> i & 1) || chain__has(chain, i))
+			continue;
+		chain |= (uint64_t)i << CHAIN_BITS * (chain__length(chain) + 1);
+		chain++;
+	}
+	return chain;
+}
+
 /* The functions on a stack, the outermost first, each once: the lowest 4 bits are their number plus
  * 1, the next ones the functions' numbers. */
 static uint64_t scopes__chain(struct model *m, uint32_t stack)
@@ -163,14 +178,8 @@ static uint64_t scopes__chain(struct model *m, uint32_t stack)
 	if (stack < s->nchains && s->chains[stack])
 		return s->chains[stack];
 	st = dict__get_stack(m->dict, stack);
-	for (uint32_t i = st.n; i-- > 0;) {
-		uint8_t is = function_of(m, st.frames[i].loc);
-
-		if (is == LOC_NONE || chain__has(chain, is - LOC_FUNCTION))
-			continue;
-		chain |= (uint64_t)(is - LOC_FUNCTION) << CHAIN_BITS * (chain__length(chain) + 1);
-		chain++;
-	}
+	for (uint32_t i = st.n; i-- > 0;)
+		chain = add_functions(chain, functions_of(m, st.frames[i].loc));
 	if (!array__grow_zero(&s->chains, &s->nchains, (size_t)stack + 1, sizeof(*s->chains)))
 		s->chains[stack] = chain;
 	return chain;
@@ -311,7 +320,8 @@ static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, u
 	o->function = function;
 	o->thread = e->thread;
 	o->tid = tid;
-	o->number = ++s->paths[path].begun;
+	s->paths[path].begun++;
+	o->number = ++s->begun[function];
 	o->begin = o->last = e->time;
 	o->first_event = m->seq + 1;
 	for (uint32_t d = 0; d < count_levels(m); d++)

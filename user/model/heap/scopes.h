@@ -31,15 +31,16 @@ struct open_scope;
 struct scope_level {
 	bool known;
 	uint64_t start, peak, peak_time, peak_event, reserved, end, kept;
-	uint64_t run; /* number of the run in its path, from 1 */
+	uint64_t run; /* number of the run among those of its function, from 1 */
 };
 
 struct scopes {
 	char *functions[STREAM_SCOPES];
-	bool found[STREAM_SCOPES]; /* the function is on a stack */
+	bool found[STREAM_SCOPES];     /* the function is on a stack */
+	uint64_t begun[STREAM_SCOPES]; /* runs of the function, in all paths */
 	uint32_t nfunctions;
-	bool loaded;   /* the fact was read */
-	uint8_t *locs; /* by dict location: enum { LOC_NONE } or a function's number; 0: not known */
+	bool loaded;	/* the fact was read */
+	uint16_t *locs; /* by dict location: a bit for each of its functions; 0: not known */
 	size_t nlocs;
 	uint64_t *chains; /* by stack: see scopes__chain(); 0: not known */
 	size_t nchains;
@@ -55,7 +56,7 @@ struct scopes {
 	struct hash_index index;
 	struct scope_run {
 		uint32_t path, thread;
-		uint64_t number; /* in its path, from 1 */
+		uint64_t number; /* among those of its function, from 1 */
 		uint64_t begin, end;
 		bool ended;
 		struct scope_level *levels; /* by device number; NULL before the end */

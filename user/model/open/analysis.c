@@ -141,13 +141,12 @@ static bool find_run(const struct model *m, const struct model_opts *o, size_t d
 	struct model_scope_level l;
 	struct model_scope_run run;
 	struct model_scope scope;
-	uint64_t number = 0;
 	bool found = false;
 
 	for (size_t i = 0; i < model__scope_runs(m) && o->at_run; i++) {
 		model__scope_run(m, i, &run);
 		model__scope(m, run.scope, &scope);
-		if (!strcmp(scope.name, o->at_scope) && ++number == o->at_run)
+		if (run.number == o->at_run && !strcmp(scope.name, o->at_scope))
 			return model__scope_run_level(m, i, device, ret);
 	}
 	for (size_t i = 0; i < model__scopes(m) && !o->at_run; i++) {
@@ -176,6 +175,13 @@ static void log_no_run(const struct analysis *a, const struct model_opts *o)
 	}
 	if (!runs)
 		log_err("%s: --at: no allocation has a function '%s' on its stack", path, name);
+	else if (!o->at_run)
+		log_err("%s: --at: the device had no memory yet when '%s' ran; choose another "
+			"with --device",
+			path, name);
+	else if (o->at_run > runs)
+		log_err("%s: --at: '%s' ran %" PRIu64 " times; there is no run %" PRIu64, path,
+			name, runs, o->at_run);
 	else
 		log_err("%s: --at: '%s' ran %" PRIu64 " times, and its run %" PRIu64
 			" is not one of the first %zu that are kept; try --at scope:%s, the run "
@@ -426,7 +432,7 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 
 	for (int at = 0; at < AT_TIME; at++)
 		if (!strcmp(s, moment_names[at])) {
-			ret->at = at;
+			*ret = (struct model_opts){ .at = at };
 			return 0;
 		}
 	if (!strncmp(s, "mark:", 5) && s[5] && strlen(s + 5) < sizeof(ret->at_mark)) {

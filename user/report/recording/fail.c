@@ -878,6 +878,7 @@ static int judge_scope(const struct condition *c, const struct judged *judged,
 	const struct model *m = judged->a->model;
 	struct judged scoped = *judged;
 	struct model_scope_level level;
+	enum figure peak_is = judged->d.peak_is;
 	struct model_scope scope;
 
 	for (size_t i = 0; i < model__scopes(m); i++) {
@@ -889,9 +890,12 @@ static int judge_scope(const struct condition *c, const struct judged *judged,
 		peak = level.peak > peak ? level.peak : peak;
 		reserved = level.peak_reserved > reserved ? level.peak_reserved : reserved;
 	}
-	put_value(&scoped, COND_PEAK, found, peak, whole, judged->d.peak_is, none);
-	put_value(&scoped, COND_PEAK_RESERVED, found && has_totals, reserved, whole,
-		  judged->d.peak_is, found ? "the allocator has no totals" : none);
+	/* A run that was left out may have a higher peak. */
+	if (model__scopes_left_out(m) && peak_is < FIGURE_LOWER_BOUND)
+		peak_is = FIGURE_LOWER_BOUND;
+	put_value(&scoped, COND_PEAK, found, peak, whole, peak_is, none);
+	put_value(&scoped, COND_PEAK_RESERVED, found && has_totals, reserved, whole, peak_is,
+		  found ? "the allocator has no totals" : none);
 	return judge_cond(c->cond, &scoped, ret);
 }
 
