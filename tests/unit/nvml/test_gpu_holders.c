@@ -477,6 +477,11 @@ static void test_not_gone(void **state)
 	for (size_t i = 0; i < sizeof(groups) / sizeof(*groups); i++)
 		assert_false(is_gone(root, groups[i]));
 	assert_true(is_gone(root, "0::/docker/" ID "\n"));
+	/* docker's containers are in another folder now */
+	shell(root, "mkdir -p", TASKS "moby/" ID);
+	assert_false(is_gone(root, "0::/docker/" ID "\n"));
+	shell(root, "rm -r", TASKS "moby");
+	assert_true(is_gone(root, "0::/docker/" ID "\n"));
 	if (geteuid()) { /* a folder that this user may not search */
 		shell(root, "chmod 0", "/var/lib/docker/containers");
 		assert_false(is_gone(root, "0::/docker/" ID "\n"));

@@ -625,6 +625,8 @@ static const struct {
 	const char *runtime, *folders; /* a pattern of glob() */
 } homes[] = {
 	{ "docker", "/var/lib/docker/containers" },
+	/* Docker's own folder may have moved and left this one behind. */
+	{ "docker", "/run/containerd/io.containerd.runtime.v*/*" },
 	{ "containerd", "/run/containerd/io.containerd.runtime.v*/*" },
 	{ "containerd", "/run/k3s/containerd/io.containerd.runtime.v*/*" },
 	{ "nerdctl", "/run/containerd/io.containerd.runtime.v*/*" },
