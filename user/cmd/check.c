@@ -312,6 +312,7 @@ static void check_driver(struct check_lines *l)
 {
 	struct gpu_look *g = gpu_look__new(false);
 	char text[512], version[256];
+	int err;
 
 	first_line("/proc/driver/nvidia/version", version, sizeof(version));
 	if (version[0]) {
@@ -320,8 +321,10 @@ static void check_driver(struct check_lines *l)
 	}
 	if (g)
 		g->within = NVML_WAIT;
-	if (!g || gpu_look__read(g))
-		add_line(l, false, "GPUs", "no driver-reported figures: out of memory", 0);
+	err = g ? gpu_look__read(g) : -ENOMEM;
+	snprintf(text, sizeof(text), "no driver-reported figures: %s", strerror(-err));
+	if (err)
+		add_line(l, false, "GPUs", text, 0);
 	else if (!version[0] && !g->by_driver && *gpus__why())
 		add_line(l, false, "GPU driver",
 			 "no NVIDIA driver on this host: memory of the CPU, and dry runs", 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "cmd/estimate_here.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,11 +164,12 @@ static void set_device(struct estimate_here_gpus *h, struct estimate_args *a)
 
 int estimate_here__read(struct estimate_here_gpus *ret, struct estimate_args *a, unsigned n)
 {
-	int status;
+	int status, err;
 
 	ret->look = gpu_look__new(false);
-	if (!ret->look || gpu_look__read(ret->look)) {
-		log_err("out of memory");
+	err = ret->look ? gpu_look__read(ret->look) : -ENOMEM;
+	if (err) {
+		log_err("--here: cannot read who holds the GPUs: %s", strerror(-err));
 		return EXIT_FAILED;
 	}
 	ret->here.time = clock__read(CLOCK_REALTIME);

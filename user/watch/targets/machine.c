@@ -140,6 +140,8 @@ static void judge(struct machine_watch *m, struct rule *rule, size_t subject,
 	}
 	rule->judged = true;
 	rule->said_unknown[subject] = false;
+	/* A GPU answers: if the driver ends again, that is said again. */
+	rule->said_unknown[0] = false;
 	if (r.verdict == COND_HOLDS) {
 		if (!rule->holds[subject])
 			say_rule(m, rule, "fired", subject, r.text);
