@@ -263,7 +263,7 @@ def test_removed_cgroup():
 def test_end_of_all():
     """A worker that is left over in a container or a Slurm job: the command for all of it is printed beside the one for the worker."""
     identity = "%064x" % (os.getpid() << 201)
-    for folders, name, command, title in (((), "docker-%s.scope" % identity, "sudo docker rm -f " + identity[:12], "container"),
+    for folders, name, command, title in ((("docker",), identity, "sudo docker rm -f " + identity[:12], "container"),
                                           (("slurm", "uid_0", "job_4711"), "step_0", "scancel 4711", "job")):
         if title == "container" and os.path.exists("/var/lib/docker/containers"):
             continue
