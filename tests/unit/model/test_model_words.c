@@ -323,6 +323,34 @@ static void test_generated_code(void **state)
 	}
 }
 
+/* A library that is linked into the program without debug information, such as Rust's own, has no
+ * lines: the program's line counts, if it has one. */
+static void test_linked_without_lines(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t library = native_loc(&w, "service", "_RNvMs4_NtCs1_5alloc7raw_vec+0x7e");
+	uint32_t line = dict__native_loc(w.d, (struct dict_loc){ .file = str(&w, "/u/service.rs"),
+								 .func = str(&w, "handle"),
+								 .line = 2 });
+	struct dict_frame frames[] = { { .loc = library },
+				       { .loc = line },
+				       { .loc = native_loc(&w, "service", "_start+0x21") } };
+	struct row *r;
+	size_t n;
+
+	(void)state;
+	alloc(&w, CUDA(0), 1, 100, dict__stack(w.d, frames, 3, MT_WALK_OK));
+	frames[1] = frames[2];
+	alloc(&w, CUDA(0), 2, 30, dict__stack(w.d, frames, 3, MT_WALK_OK));
+	r = rows(&w, "cuda", BY_LINE, ROWS_NOW, &n);
+	assert_int_equal(n, 2);
+	assert_string_equal(r[0].func, "handle");
+	assert_int_equal(r[0].line, 2);
+	assert_string_equal(r[1].func, "_RNvMs4_NtCs1_5alloc7raw_vec+0x7e");
+	free(r);
+	world__free(&w);
+}
+
 static void test_groups(void **state)
 {
 	struct world w = world__new(AT_END, 0);
@@ -920,6 +948,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_phases),
 		cmocka_unit_test(test_lines),
+		cmocka_unit_test(test_linked_without_lines),
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_compiled_libraries),
 		cmocka_unit_test(test_generated_code),

@@ -212,7 +212,10 @@ bool attribution__is_user(struct attribution *w, struct frame_owners *o, struct 
 
 /* Dict locations of a stack's frames of compiled code. 0: none. */
 struct native_locs {
-	uint32_t user;	/* innermost frame outside libraries */
+	/* Innermost frame outside libraries, with a line if one has. Functions of a library that is
+	 * linked into the program often have none, such as those of Rust's. */
+	uint32_t user;
+	bool user_has_line;
 	uint32_t named; /* innermost function whose name says what the memory is for */
 	uint32_t any;	/* innermost frame */
 	bool engine;	/* a frame is in autograd's engine */
@@ -274,8 +277,10 @@ static void native_locs__add(struct attribution *w, struct native_locs *n, uint3
 	/* "+0x1f": an address without a symbol */
 	if (*function != '+' && !(flags & FILE_CUDA) && !makes_any_tensor(function))
 		n->named = id;
-	if (!(flags & FILE_LIBRARY))
+	if (!(flags & FILE_LIBRARY) && (loc.line || !n->user_has_line)) {
 		n->user = id;
+		n->user_has_line = loc.line;
+	}
 	n->engine |= text__starts(function, "torch::autograd::Engine::");
 	n->role = role_of_function(function) ?: n->role;
 }
