@@ -189,7 +189,7 @@ def test_processes():
 
 
 def test_as_nobody():
-    """A user sees the whole ledger, and is told whose files are missing."""
+    """A user sees the whole ledger, and which files are missing."""
     code, out, err = test_errors.as_nobody("ps", "--machine", "--json")
     equal(code, 0, "ps --machine as nobody: %s" % err)
     document = json.loads(out)
@@ -241,8 +241,8 @@ def test_unified_memory():
     equal(ledger(env={k: v for k, v in env.items() if k != "MEMTRACE_DRYRUN_NVML"})["unified"], [], "unified memory of another GPU")
 
 
-def recording(folder, *args):
-    recorder = spawn([harness.TOOL, "watch", "--machine", "--every", "100ms", "-o", folder, *args], root=True)
+def recording(folder, *args, env=None):
+    recorder = spawn([harness.TOOL, "watch", "--machine", "--every", "100ms", "-o", folder, *args], root=True, env=env)
     recorder.wait_line("watching")
     return recorder
 
@@ -355,28 +355,34 @@ def test_rules():
         check(code == 64 and text in err, "%s: %d %s", args, code, err)
 
 
+def judged(name, rule, expected, env=None):
+    """Watches with a rule until standard output or the recording has the expected text, and for three more looks. Returns the exit
+    code, the events and the messages."""
+    folder = scratch("machine-" + name)
+    watch = recording(folder, "--exec", "echo $MEMTRACE_EVENT >>" + scratch("unknown"), "--format", "json", "--rule", rule, env=env)
+    harness.until(lambda: expected in watch.stdout() + log(folder), "%s in the events or the recording" % expected)
+    now = looks(folder)
+    harness.until(lambda: looks(folder) > now + 3, "looks after it")
+    return harness.interrupt(watch), [json.loads(x) for x in watch.stdout().splitlines()][1:], watch.stderr()
+
+
 def test_rules_that_cannot_be_judged():
-    """Without the driver's library, a rule about GPUs is said not to be judged, and fails. With it, or with a figure that decides, it is judged."""
-    marks = scratch("unknown")
-    command = ("watch", "--machine", "--every", "100ms", "-d", "1s", "--exec", "echo $MEMTRACE_EVENT >>" + marks, "--format", "json", "--rule")
-    code, out, err = tool(*command, "free<1%", root=True)
-    events = [json.loads(x) for x in out.splitlines()][1:]
+    """A rule about GPUs fails if the driver's library is missing, unless another figure decides. With the library, it is judged."""
+    code, events, err = judged("without", "free<1%", '"unknown"')
     equal([(x["event"], x["rule"]) for x in events], [("unknown", "free<1%")], "events, once")
     check(re.search("^rule 'free<1%' cannot be judged: free is not known: .*libnvidia-ml", events[0]["text"]), "text: %s", events)
     check(code == 1 and "--rule 'free<1%' was never judged: free is not known" in err, "exit code %d: %s", code, err)
-    check(not os.path.exists(marks), "--exec ran for what is not known")
-    code, out, err = tool(*command, "free<1% or machine_free<100%", root=True)
-    equal((code, [json.loads(x)["event"] for x in out.splitlines()]), (0, ["watching", "fired"]), "a rule that the machine decides: %s" % err)
+    check(not os.path.exists(scratch("unknown")), "--exec ran for what is not known")
+    code, events, err = judged("either", "free<1% or machine_free<100%", '"fired"')
+    equal((code, [x["event"] for x in events]), (0, ["fired"]), "a rule that the machine decides: %s" % err)
     dryrun = os.path.join(harness.OUT, "dryrun")
     if not os.path.exists(os.path.join(dryrun, "libnvidia-ml.so.1")):
         raise Skip("the dry run's libraries are not built")
-    for lines, expected in (("", (0, [])), ("mig 0 1\n", (1, [("unknown", "gpu:0")]))):
-        with open(scratch("driver"), "w", encoding="ascii") as f:
+    for name, lines, wait_for, expected in (("driver", "", '"gpus":[[', (0, [])), ("mig", "mig 0 1\n", '"gpu:0"', (1, [("unknown", "gpu:0")]))):
+        with open(scratch(name), "w", encoding="ascii") as f:
             f.write(lines)
-        watch = spawn([harness.TOOL, *command, "free<1%", "-d", "3s"], root=True, env={**os.environ, "LD_LIBRARY_PATH": dryrun, "MEMTRACE_DRYRUN_NVML": scratch("driver")})
-        code = watch.wait()
-        events = [json.loads(x) for x in watch.stdout().splitlines()][1:]
-        equal((code, [(x["event"], x["device"]) for x in events]), expected, "with a driver: %s" % watch.stderr())
+        code, events, err = judged(name, "free<1%", wait_for, {**os.environ, "LD_LIBRARY_PATH": dryrun, "MEMTRACE_DRYRUN_NVML": scratch(name)})
+        equal((code, [(x["event"], x["device"]) for x in events]), expected, "with a driver: %s" % err)
 
 
 def test_usage():
