@@ -138,7 +138,8 @@ def test_workers_of_a_killed_parent():
         check(lines[0].startswith("GPU 0: ") and lines[-1].split()[-2:] == ["in", "use"], "text: %s", out)
     finally:
         for pid in workers:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_states():
@@ -232,16 +233,18 @@ def grouped(pid, name, *folders):
     if subprocess.run(["mount", "-t", "cgroup2", "none", top], capture_output=True, check=False).returncode:
         raise Skip("no second version of control groups")
     groups = [os.path.join(top, *folders[:i]) for i in range(1, len(folders) + 1)] + [os.path.join(top, *folders, name)]
-    for group in groups:
-        os.makedirs(group, exist_ok=True)
     try:
+        for group in groups:
+            os.makedirs(group, exist_ok=True)
         with open(os.path.join(groups[-1], "cgroup.procs"), "w", encoding="ascii") as f:
             f.write(str(pid))
         yield groups[-1]
     finally:
-        for group in reversed(groups):
-            until(lambda group=group: not os.path.exists(group) or not remove(group), "the end of the group", 20)
-        subprocess.run(["umount", "-l", top], check=False)
+        try:
+            for group in reversed(groups):
+                until(lambda group=group: not os.path.exists(group) or not remove(group), "the end of the group", 20)
+        finally:  # before this folder is removed: it has the machine's groups
+            subprocess.run(["umount", "-l", top], check=False)
 
 
 def test_removed_cgroup():
