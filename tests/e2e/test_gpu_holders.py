@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 
 import examples
 import harness
@@ -389,9 +388,8 @@ def test_two_devices():
 def test_driver_that_hangs():
     """The table has what /proc shows, and the helper process is given up."""
     p = holder()
-    begin = time.monotonic()
     code, out, err = tool("ps", "--device", "--json", root=True, env=machine("process 0 %d 4G" % p.pid, "hang"))
-    check(code == 0 and time.monotonic() - begin < 50, "ps: %d, %s", code, err)
+    equal(code, 0, "ps: %s" % err)
     d = json.loads(out)["devices"][0]
     equal((row(d, p.pid)["bytes"], d["used"], d["not_explained"]), (None, None, None), "figures")
     check("was not ready within 10 s" in d["why"] and "was not ready within 10 s" in row(d, p.pid)["why"], "why: %s", d)
@@ -427,14 +425,12 @@ def test_own_namespace():
 
 
 def checked(env, prefix=()):
-    """The lines of `check` about GPUs, each in one line, and the seconds that it took."""
-    begin = time.monotonic()
+    """The lines of `check` about GPUs, each in one line."""
     done = subprocess.run([*prefix, TOOL, "check"], env={**env, "COLUMNS": "1000"}, capture_output=True, text=True, check=False, timeout=60)
-    took = time.monotonic() - begin
     if prefix and re.search("unshare", done.stderr):
         raise Skip("no PID namespace: %s" % done.stderr)
     found = re.findall(r"^(ok|-|NO) +(GPU[s0-9 ]*?|GPU driver)  +(\S.*)$", done.stdout, re.M)
-    return {what: (mark, text) for mark, what, text in found}, took
+    return {what: (mark, text) for mark, what, text in found}
 
 
 def test_check():
@@ -442,7 +438,7 @@ def test_check():
     mine, other = holder(), holder()
     env = machine("process 0 %d 4G" % mine.pid, "process 0 %d 3G" % dead_pid(), "process 0 1 2G", "process 0 %d 7G" % other.pid, "more 0 3M", "reserved 0 450M", "process 1 1 1G")
     env["MEMTRACE_DRYRUN_DEVICES"] = "2"
-    lines, _ = checked(env)
+    lines = checked(env)
     mark, text = lines["GPU 0"]
     check(mark == "ok" and text.startswith("63.56 GiB of 80.00 GiB free; held: 7.00 GiB by PID %d (root: python" % other.pid), "GPU 0: %s", text)
     for part in ("), 4.00 GiB by PID %d (root: " % mine.pid, "3.00 GiB by PID ", "(no such process), 2.00 GiB by 1 more process, 450.00 MiB as the driver's reserve, 3.00 MiB not explained; "):
@@ -450,21 +446,21 @@ def test_check():
     # Those of another run of the tests that have the device open count, too.
     check(re.search("; (1 of them is|[0-9]+ of them are) probably left over", text), "left over: %s", text)
     check("79.00 GiB of 80.00 GiB free; held: 1.00 GiB by PID 1 (" in lines["GPU 1"][1] and lines["GPUs"][1].startswith("2: "), "all: %s", lines)
-    lines, _ = checked(machine("mig 0 1", "slice 0 3 20G", "process 0 %d 4G slice=3" % mine.pid))
+    lines = checked(machine("mig 0 1", "slice 0 3 20G", "process 0 %d 4G slice=3" % mine.pid))
     check("76.00 GiB of 80.00 GiB free; held: 4.00 GiB by PID %d (" % mine.pid in lines["GPU 0"][1], "slices: %s", lines)
-    lines, _ = checked(machine("process 0 %d 4G" % mine.pid), ("unshare", "--pid", "--fork", "--mount-proc"))
+    lines = checked(machine("process 0 %d 4G" % mine.pid), ("unshare", "--pid", "--fork", "--mount-proc"))
     check("76.00 GiB of 80.00 GiB free; held: 4.00 GiB by processes that this host does not show; " in lines["GPU 0"][1] and "--pid=host" in lines["GPU 0"][1], "hidden: %s", lines)
-    lines, _ = checked(machine("process 0 %d 4G" % mine.pid, "no_memory"))
+    lines = checked(machine("process 0 %d 4G" % mine.pid, "no_memory"))
     check(lines["GPU 0"][0] == "-" and "its free memory is not known: " in lines["GPU 0"][1] and "uses the host's" in lines["GPU 0"][1], "unified memory: %s", lines)
 
 
 def test_check_without_nvml():
     """No NVML, and one that hangs: `check` says so, and ends."""
     needs_nodes()
-    lines, _ = checked(dict(os.environ))
+    lines = checked(dict(os.environ))
     check("GPU 0" not in lines and lines["GPU driver"][0] == "-", "without NVML: %s", lines)
-    lines, took = checked(machine("hang"))
-    check("GPU 0" not in lines and "was not ready within 3 s" in lines["GPUs"][1] and took < 40, "hangs: %.1f s, %s", took, lines)
+    lines = checked(machine("hang"))
+    check("GPU 0" not in lines and "was not ready within 3 s" in lines["GPUs"][1], "hangs: %s", lines)
 
 
 def test_schema():
