@@ -8,6 +8,7 @@ import os
 import pickle
 import shutil
 import socket
+import threading
 import urllib.parse
 
 import harness
@@ -64,9 +65,23 @@ def begun(s, size, headers=b""):
     return c
 
 
-def keep_pace(c):
-    """The rest may come within 10 s from now on."""
-    c.sendall(bytes(1 << 16))
+@contextlib.contextmanager
+def paced(connections):
+    """Sends more of each of the list's files every second, because the server refuses a file that stops for 10 s."""
+    end = threading.Event()
+
+    def send_more():
+        while not end.wait(1):
+            for c in list(connections):
+                c.sendall(bytes(1 << 16))
+
+    sender = threading.Thread(target=send_more)
+    sender.start()
+    try:
+        yield
+    finally:
+        end.set()
+        sender.join()
 
 
 def test_snapshot():
@@ -146,18 +161,17 @@ def test_bounds():
     check(b" 413 " in c.recv(4096), "larger than --max-disk")
     c.close()
     first = begun(s, 9 << 20)
-    until(lambda: len(traces(s)) == 1, "the first arrives")
-    keep_pace(first)
-    check(send(s, bytes(8 << 20)).expect(429).json["detail"].startswith("the server's folder has no room"), "the rest of --max-disk")
-    keep_pace(first)
-    second = begun(s, 1 << 20)
-    until(lambda: len(traces(s)) == 2, "the second arrives")
-    for c in (first, second):
-        keep_pace(c)
-    check("files are being sent" in send(s, b"x").expect(429).json["detail"], "the third")
-    trace = traces(s)[0]
-    equal((trace["state"], trace["uploaded"]), ("starting", True), "what arrives")
-    s.ask("POST", "/api/trace/%s/stop" % trace["trace_id"]).expect(409)
+    arriving = [first]
+    with paced(arriving):
+        until(lambda: len(traces(s)) == 1, "the first arrives")
+        check(send(s, bytes(8 << 20)).expect(429).json["detail"].startswith("the server's folder has no room"), "the rest of --max-disk")
+        second = begun(s, 6 << 20)
+        arriving.append(second)
+        until(lambda: len(traces(s)) == 2, "the second arrives")
+        check("files are being sent" in send(s, b"x").expect(429).json["detail"], "the third")
+        trace = traces(s)[0]
+        equal((trace["state"], trace["uploaded"]), ("starting", True), "what arrives")
+        s.ask("POST", "/api/trace/%s/stop" % trace["trace_id"]).expect(409)
     s.delete("/api/trace/" + trace["trace_id"]).expect()
     second.close()
     settled(s, [])
