@@ -139,7 +139,7 @@ def test_out_of_memory_beside_a_neighbour():
 
 
 def until_answered(helper):
-    """The helper has read the driver several times, which it asks once a second: the recorder has the first ones."""
+    """Waits until the helper has asked the driver several times, once a second: then the recorder has the first figures."""
     reads = set()
 
     def look():

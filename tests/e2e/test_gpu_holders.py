@@ -66,7 +66,7 @@ def holder(*prefix, program=HOLD, interpreter=sys.executable, **kw):
         if re.search("unshare|mount|mknod", p.stderr()):
             raise Skip("no mount namespace: %s" % p.stderr().strip()) from None
         raise
-    # After its line a process runs still.
+    # The process still runs for a moment after its line.
     (pid,) = harness.children_of(p.pid) if "--fork" in prefix else [p.pid]
     until_state(pid, "S")
     return p

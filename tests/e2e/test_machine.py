@@ -274,7 +274,7 @@ def test_recorder_is_killed():
     job = spawn([sys.executable, "-c", "import sys\nheld = b'x' * (1500 << 20)\nprint('ready', flush=True); sys.stdin.read()"])
     job.wait_line("ready")
     now = looks(folder)
-    harness.until(lambda: looks(folder) > now + 3 and '[%d,' % job.pid in log(folder), "looks behind the growth, and the process in them")
+    harness.until(lambda: looks(folder) > now + 3 and '[%d,' % job.pid in log(folder), "looks after the growth, and the process in them")
     os.kill(recorder.pid, signal.SIGKILL)
     recorder.wait()
     job.stop()
@@ -343,7 +343,7 @@ def test_rules():
                       "echo $MEMTRACE_EVENT $MEMTRACE_RULE >>" + marks, "--format", "json")
     watch.wait_line('"fired"')
     now = looks(folder)
-    harness.until(lambda: os.path.exists(marks) and os.path.getsize(marks) and looks(folder) > now + 3, "what --exec writes, and looks behind it")
+    harness.until(lambda: os.path.exists(marks) and os.path.getsize(marks) and looks(folder) > now + 3, "what --exec writes, and looks after it")
     harness.finish(watch)
     events = [json.loads(x) for x in watch.stdout().splitlines()]
     equal([(x["event"], x.get("rule")) for x in events], [("watching", None), ("fired", "machine_free<100% and machine_available>1M")], "events")
