@@ -101,8 +101,7 @@ int call_enter(struct pt_regs *ctx)
 		return 0;
 	slot = begin_call();
 	if (!slot) {
-		count(MT_CNT_HIT + MT_REC_CUDA_CALL);
-		count_and_notify(MT_CNT_RING_LOST + MT_REC_CUDA_CALL);
+		count_lost_hit(MT_REC_CUDA_CALL);
 		return 0;
 	}
 	begin_read(&slot->read, ctx);

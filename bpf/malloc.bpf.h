@@ -180,8 +180,7 @@ static __noinline bool keep_malloc(struct pt_regs *ctx, __u64 how, __u64 every, 
 	struct malloc_call *slot = THREAD_BEGIN(malloc_calls);
 
 	if (!slot) {
-		count(MT_CNT_HIT + MT_REC_MALLOC);
-		count_and_notify(MT_CNT_RING_LOST + MT_REC_MALLOC);
+		count_lost_hit(MT_REC_MALLOC);
 		return false;
 	}
 	begin_read(&slot->read, ctx);

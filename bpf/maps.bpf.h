@@ -235,3 +235,10 @@ static __always_inline void count_and_notify(__u32 which)
 	count(which);
 	__sync_fetch_and_add(&notices, 1);
 }
+
+/* Counts a hit whose record is lost because there was no memory to begin it. */
+static __always_inline void count_lost_hit(__u8 type)
+{
+	count(MT_CNT_HIT + type);
+	count_and_notify(MT_CNT_RING_LOST + type);
+}

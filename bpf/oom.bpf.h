@@ -221,7 +221,8 @@ static __always_inline void look_at_locals(struct scratch *walk)
 
 #endif
 
-/* Sends the tensors of the thread's frames, for a record with this time. sp: its stack pointer. */
+/* Sends the tensors of the thread's frames, for a record with this time. sp: its stack pointer.
+ * Without a free scratch slot, all of them count as one lost record: nothing tells their number. */
 static __noinline int copy_tensors(__u64 sp, __u64 time)
 {
 	struct scratch *walk;
@@ -229,8 +230,10 @@ static __noinline int copy_tensors(__u64 sp, __u64 time)
 	if (!py.code_names || py.tls_kind == MT_TLS_NONE)
 		return 0;
 	walk = scratch_claim();
-	if (!walk)
+	if (!walk) {
+		count_lost_hit(MT_REC_TENSOR);
 		return 0;
+	}
 	walk->sp = sp;
 	walk->level = 0;
 	walk->data.ends = walk->stack.ends = 0;

@@ -262,12 +262,38 @@ static void full_ring(void **state)
 	assert_int_equal(scratch_claim()->number, 0); /* none is left claimed */
 }
 
+/* While other tasks use all scratch memory, the tensors are lost, and count as one record. */
+static void no_scratch(void **state)
+{
+	struct scratch *claimed[MT_SCRATCH_SLOTS];
+	uint32_t zero = 0;
+	const struct counters *c;
+	size_t n = 0;
+
+	load("3.13", false);
+	for (size_t k = 0; k < frames; k++)
+		if (frame[k].self)
+			replace(frame[k].self, OBJECT);
+	while (n < MT_SCRATCH_SLOTS && (claimed[n] = scratch_claim()))
+		n++;
+	assert_true(n);
+	assert_int_equal(run_out(false), 0);
+	c = bpf_map_lookup_elem(&counters, &zero);
+	assert_int_equal(c->c[MT_CNT_HIT + MT_REC_TENSOR], 1);
+	assert_int_equal(c->c[MT_CNT_RING_LOST + MT_REC_TENSOR], 1);
+	assert_int_equal(c->c[MT_CNT_WALK + MT_WALK_BUSY], 1);
+	while (n)
+		release_word(&claimed[--n]->busy);
+	assert_true(run_out(false));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_cpython),
 		cmocka_unit_test(other_objects),
 		cmocka_unit_test(full_ring),
+		cmocka_unit_test(no_scratch),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
