@@ -21,7 +21,8 @@ struct oom_copies {
 	struct pytensors *tensors;
 	struct mt_rec_tensor *v;
 	size_t n, cap;
-	uint64_t events; /* events with tensors so far */
+	uint64_t events;  /* events with tensors so far */
+	uint64_t no_room; /* copies dropped so far because MAX_COPIES waited */
 };
 
 /* A tensor with a name, and the memory for its texts. */
@@ -55,6 +56,11 @@ static struct oom_copies *oom_copies__new(const struct target *target)
 	return NULL;
 }
 
+uint64_t oom_tensors__no_room(const struct decoder *decoder)
+{
+	return decoder->oom ? decoder->oom->no_room : 0;
+}
+
 int oom_tensors__record(struct decoder *decoder, const struct mt_rec_tensor *record)
 {
 	struct oom_copies *copies = decoder->oom;
@@ -63,8 +69,10 @@ int oom_tensors__record(struct decoder *decoder, const struct mt_rec_tensor *rec
 		decoder->oom = copies = oom_copies__new(decoder->target);
 	if (!copies)
 		return -ENOMEM;
-	if (copies->n == MAX_COPIES)
-		copies->n = 0; /* their own records were lost */
+	if (copies->n == MAX_COPIES) { /* the events of some of them may be lost */
+		copies->no_room += copies->n;
+		copies->n = 0;
+	}
 	if (array__grow(&copies->v, &copies->cap, copies->n + 1, sizeof(*copies->v)))
 		return -ENOMEM;
 	copies->v[copies->n++] = *record;

@@ -18,6 +18,7 @@
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"
 #include "capture/decode/modules.h"
+#include "capture/decode/oom_tensors.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/session/stages.h"
 #include "inspect/container.h"
@@ -502,6 +503,7 @@ void session__set_counters(struct session *session, const uint64_t counters[MT_C
 	facts__setf(session->facts, "counter.modules_unnamed", "%" PRIu64, names.unnamed_modules);
 	facts__setf(session->facts, "counter.code_objects", "%" PRIu64, names.codes);
 	set_unless_0(session, "counter.names_no_room", names.no_room);
+	set_unless_0(session, "counter.tensors_no_room", oom_tensors__no_room(session->decoder));
 	facts__setf(session->facts, "counter.stacks_again", "%" PRIu64,
 		    session->decoder->stacks_again);
 	facts__setf(session->facts, "counter.stacks_unknown", "%" PRIu64,
