@@ -24,6 +24,15 @@ static inline uint64_t hash__u64(struct hash_seed seed, uint64_t key)
 	return (uint64_t)x ^ (uint64_t)(x >> 64);
 }
 
+/* Mixes the bits without a seed, as splitmix64 ends: equal in all processes and versions, because
+ * recordings keep such hashes. 0 gives 0. */
+static inline uint64_t hash__mix(uint64_t x)
+{
+	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+	return x ^ x >> 31;
+}
+
 /* A set of strings. Each string is stored once, so equal strings of one set have equal
  * addresses. */
 

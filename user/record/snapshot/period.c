@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/hash.h"
 #include "base/map64.h"
 #include "record/dict.h"
 #include "record/mtr.h"
@@ -54,14 +55,6 @@ struct candidate {
 	uint64_t odd;	     /* allocations that the others have more or fewer */
 	double level;	     /* mean of the live bytes at the starts */
 };
-
-static uint64_t mix(uint64_t x)
-{
-	x += UINT64_C(0x9e3779b97f4a7c15);
-	x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-	return x ^ x >> 31;
-}
 
 /* ---- symbols ---- */
 
@@ -117,7 +110,7 @@ static int make_room(struct symbols *s)
 static int number_symbol(struct symbols *s, struct map64 *numbers, const struct snapshot_entry *e,
 			 uint32_t *ret)
 {
-	uint64_t key = e->stack ^ mix(e->size), number;
+	uint64_t key = e->stack ^ hash__mix(e->size), number;
 
 	if (!numbers) {
 		if (!s->by_stack[e->stack])
@@ -155,7 +148,7 @@ static int collect(struct symbols *s, struct map64 *numbers)
 			s->level[s->n] = level;
 			if (number_symbol(s, numbers, e, &s->symbol[s->n]))
 				return -ENOMEM;
-			s->sum[s->n + 1] = s->sum[s->n] + mix(s->symbol[s->n]);
+			s->sum[s->n + 1] = s->sum[s->n] + hash__mix(s->symbol[s->n] + UINT64_C(1));
 			s->n++;
 		} else if (!s->n) {
 			s->skipped++;

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 
+#include "base/hash.h"
 #include "record/mtr.h"
 #include "record/snapshot/records.h"
 
@@ -19,13 +20,6 @@ struct sample {
 	size_t n;
 	unsigned zeros;
 };
-
-static uint64_t mix(uint64_t x)
-{
-	x = (x ^ (x >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	x = (x ^ (x >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return x ^ (x >> 31);
-}
 
 static bool is_kept(const struct sample *s, uint64_t hash)
 {
@@ -64,7 +58,8 @@ static uint64_t hash_run(const struct snapshot_entry *last)
 	uint64_t hash = 0;
 
 	for (const struct snapshot_entry *e = last - (RUN - 1); e <= last; e++)
-		hash = mix(hash ^ mix(mix(e->time) ^ e->addr ^ (uint64_t)e->action << 56));
+		hash = hash__mix(
+			hash ^ hash__mix(hash__mix(e->time) ^ e->addr ^ (uint64_t)e->action << 56));
 	return hash;
 }
 
@@ -79,7 +74,8 @@ int sketch__set(const struct records *r, uint64_t first, uint64_t last, struct f
 	for (size_t i = RUN - 1; i < r->n_entries && last; i++)
 		sample__add(&entries, hash_run(&r->entries[i]));
 	for (size_t i = 0; i < r->n_segments; i++)
-		sample__add(&segments, mix(r->segments[i].addr ^ mix(r->segments[i].device + 1)));
+		sample__add(&segments,
+			    hash__mix(r->segments[i].addr ^ hash__mix(r->segments[i].device + 1)));
 	fprintf(out, "%" PRIu64 " %" PRIu64, first, last);
 	sample__print(&entries, out);
 	fputs(" /", out);
