@@ -413,7 +413,7 @@ static size_t twin_names(const char *names[HOOK_NR])
  * verification takes longest. old: of the programs for older kernels. Returns their number. */
 static size_t first_names(const struct probes_opts *opts, bool old, const char *names[FIRST_MAX])
 {
-	/* In reverse: */
+	/* In reverse: the verification of the last ones takes longest. */
 	static const enum hook_id all[] = { HOOK_MODULE_CALL, HOOK_SCOPE_END, HOOK_CODE_GONE,
 					    MT_ALLOCATOR_HOOKS(HOOK_ID) };
 	static const enum hook_id steps[] = { HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_CODE_GONE };

@@ -288,7 +288,7 @@ static const enum hook_id first_hooks[] = { HOOK_CODE_GONE, MT_ALLOCATOR_HOOKS(H
 #define FIRST_HOOKS (sizeof(first_hooks) / sizeof(first_hooks[0]))
 
 /* True if a group's programs are attached to PyTorch's files already, and this process has not
- * mapped them yet: then no event of it is missed. */
+ * mapped them yet: then no event of it is missed. PyTorch before 1.13 has nothing for HOOK_OOM. */
 static bool precedes_torch(struct session *session)
 {
 	struct maps maps;
