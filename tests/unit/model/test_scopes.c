@@ -228,6 +228,42 @@ static void test_unknown_stacks(void **state)
 	world__free(&w);
 }
 
+/* The walk was whole, but the dict cut the stack, as in snapshots of PyTorch: no run ends. */
+static void test_cut_in_dict(void **state)
+{
+	struct world w = scoped("train", NULL);
+	uint32_t in = STACK(&w, "main", "train");
+	uint32_t cut = calls(&w, MT_WALK_TRUNCATED, (const char *const[]){ "deep", NULL });
+
+	(void)state;
+	on_thread(&w, 0, 0x1000, KIB, in, MT_WALK_OK);
+	on_thread(&w, 0, 0x2000, KIB, cut, MT_WALK_OK);
+	on_thread(&w, 0, 0x3000, KIB, in, MT_WALK_OK);
+	finish(&w);
+	assert_int_equal(scope(&w, 0).runs, 1);
+	assert_int_equal(scope(&w, 0).open, 1);
+	world__free(&w);
+}
+
+/* A recursive call whose outer one is among the missing frames begins no run in its own run. */
+static void test_recursion_cut(void **state)
+{
+	struct world w = scoped("train", "loss");
+	uint32_t in = STACK(&w, "main", "train", "loss");
+	uint32_t cut = calls(&w, MT_WALK_TRUNCATED,
+			     (const char *const[]){ "loss", "train", "loss", NULL });
+
+	(void)state;
+	on_thread(&w, 0, 0x1000, KIB, in, MT_WALK_OK);
+	for (uint64_t i = 2; i < 20; i++)
+		on_thread(&w, 0, i << 12, KIB, cut, MT_WALK_TRUNCATED);
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 2);
+	assert_int_equal(scope(&w, 0).runs, 1);
+	assert_int_equal(scope(&w, 1).runs, 1);
+	world__free(&w);
+}
+
 /* A generator's frame is on the stack only while it runs: each of its stretches is a run. */
 static void test_generator(void **state)
 {
@@ -329,6 +365,8 @@ int main(void)
 		cmocka_unit_test(test_nested),
 		cmocka_unit_test(test_threads),
 		cmocka_unit_test(test_unknown_stacks),
+		cmocka_unit_test(test_cut_in_dict),
+		cmocka_unit_test(test_recursion_cut),
 		cmocka_unit_test(test_generator),
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_fact),

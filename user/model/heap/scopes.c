@@ -382,6 +382,14 @@ static int scopes__end(struct model *m, uint32_t i, bool ended)
 	return r && !r->levels ? -ENOMEM : 0;
 }
 
+static bool is_open(const struct scopes *s, uint32_t tid, uint32_t function)
+{
+	for (uint32_t i = 0; i < s->nopen; i++)
+		if (s->open[i]->tid == tid && s->open[i]->function == function)
+			return true;
+	return false;
+}
+
 /* The number of a thread's open runs that the functions on its stack continue, and in *at the index
  * after the last of them. partial: the outermost frames may be missing on the stack. */
 static uint32_t count_same(const struct model *m, uint32_t tid, uint64_t chain, bool partial,
@@ -414,8 +422,13 @@ static int follow_stack(struct model *m, const struct event *e, uint64_t chain, 
 	for (uint32_t i = s->nopen; i-- > at && !err;)
 		if (s->open[i]->tid == tid && !partial)
 			err = scopes__end(m, i, true);
-	for (uint32_t i = same; i < chain__length(chain) && !err; i++)
-		err = scopes__begin(m, e, tid, chain__at(chain, i));
+	for (uint32_t i = same; i < chain__length(chain) && !err; i++) {
+		uint32_t function = chain__at(chain, i);
+
+		/* The frame of its outer call may be among the missing ones. */
+		if (!partial || !is_open(s, tid, function))
+			err = scopes__begin(m, e, tid, function);
+	}
 	for (uint32_t i = 0; i < s->nopen; i++)
 		if (s->open[i]->tid == tid && e->time > s->open[i]->last)
 			s->open[i]->last = e->time;
@@ -434,7 +447,10 @@ int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8
 		return 0; /* the thread is not known */
 	if (!stack && walk != MT_WALK_NO_FRAME)
 		return 0; /* it is not known which functions run */
-	return follow_stack(m, e, scopes__chain(m, stack), stack && walk != MT_WALK_OK);
+	/* A dict cuts a deep stack after the walk, which may have been whole. */
+	return follow_stack(m, e, scopes__chain(m, stack),
+			    stack && (walk != MT_WALK_OK ||
+				      dict__get_stack(m->dict, stack).walk != MT_WALK_OK));
 }
 
 void scopes__after(struct model *m, const struct dev *dev, const struct event *e)
