@@ -782,6 +782,8 @@ bool model__now(const struct model *m, uint32_t number, struct model_now *ret);
 /* The state just before the device's first event: allocated, reserved, unknown. */
 void model__first(const struct model *m, uint32_t number, struct model_now *ret);
 struct model_opts model__opts(const struct model *m);
+/* True if e, the model's next event, comes after the moment of AT_TIME. */
+bool model__is_past(const struct model *m, const struct event *e);
 /* Sets the moment of the mark to the end, whatever the options say. Call it before the first event.
  */
 void model__mark_end(struct model *m);

@@ -594,6 +594,36 @@ static void test_many_steps(void **state)
 	world__close(&w);
 }
 
+/* The moment of a scope is that of an event. Others may have the same time. */
+static void test_moment_of_event(void **state)
+{
+	struct world w = { .opts = { .at_time = 5, .at_event = 2 } };
+	struct page_data *p;
+	const char *begin;
+	json_t *head, *device;
+
+	world__prepare(&w, "html", AT_TIME, "scope");
+	p = w.state;
+	for (uint64_t i = 0; i < 4; i++)
+		send(&w, (struct event){ .kind = EVENT_ALLOC,
+					 .device = cuda,
+					 .time = 5,
+					 .addr = 0x1000 * (i + 1),
+					 .size = 512 });
+	assert_int_equal(world__end(&w), 0);
+	begin = strstr(w.text, "id=\"head\">");
+	assert_non_null(begin);
+	begin += strlen("id=\"head\">");
+	head = parse(begin, strstr(begin, "</script>") - begin);
+	device = json_array_get(json_object_get(head, "devices"), 0);
+	assert_int_equal(json_integer_value(json_object_get(device, "at_moment")), 1);
+	assert_int_equal(p->devices[0].n, 4);
+	assert_int_equal(p->devices[0].moments[1].seq, 2);
+	assert_int_equal(p->devices[0].moments[1].keep & KEEP_ASKED, KEEP_ASKED);
+	json_decref(head);
+	world__close(&w);
+}
+
 static void test_nothing_to_show(void **state)
 {
 	struct world w;
@@ -622,6 +652,7 @@ int main(void)
 		cmocka_unit_test(test_room),
 		cmocka_unit_test(test_head),
 		cmocka_unit_test(test_many_steps),
+		cmocka_unit_test(test_moment_of_event),
 		cmocka_unit_test(test_nothing_to_show),
 	};
 

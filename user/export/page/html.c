@@ -817,6 +817,8 @@ static int64_t requested_moment(const struct page_data *p, const struct page_dev
 		return html_moments__of(d, d->last.peak_seq);
 	if (o.at == AT_END)
 		return (int64_t)d->n - 1;
+	if (o.at == AT_TIME && o.at_event)
+		return html_moments__of(d, o.at_event);
 	if (o.at == AT_TIME) {
 		while (lo < d->n && d->moments[lo].time <= o.at_time)
 			lo++;
@@ -1926,15 +1928,12 @@ static int html_begin(struct export_ctx *c, void **state)
 static int html_event(struct export_ctx *c, void *state, const struct event *e)
 {
 	struct page_data *p = state;
-	struct model_opts asked = model__opts(c->model);
-	bool passes_asked; /* the moment that --at asks for is before e */
 	int err = advisor__event(p->advisor, e);
 
 	if (err)
 		return err;
 	err = process_last_event(p) ?: close_complete(p, e);
-	passes_asked = asked.at == AT_TIME && e->time > asked.at_time;
-	if (!err && passes_asked && !p->requested_is_over) {
+	if (!err && !p->requested_is_over && model__is_past(c->model, e)) {
 		p->requested_is_over = true;
 		err = close_all(p, KEEP_ASKED);
 	}

@@ -753,9 +753,10 @@ static int handle_event(struct model *m, struct dev *dev, const struct event *e,
 	}
 }
 
-/* Whether the event comes after the moment of AT_TIME. */
-static bool is_past(const struct model *m, const struct event *e)
+bool model__is_past(const struct model *m, const struct event *e)
 {
+	if (m->opts.at != AT_TIME)
+		return false;
 	return m->opts.at_event ? m->seq >= m->opts.at_event : e->time > m->opts.at_time;
 }
 
@@ -769,7 +770,7 @@ static int take_event(struct model *m, const struct event *e, uint32_t stack, ui
 	/* If at_time is before all that is known, the mark is at the first event. */
 	if (m->opts.at == AT_TIME && !m->seq && e->time > m->opts.at_time && begins_late(m, e))
 		m->opts.at_time = e->time;
-	if (m->opts.at == AT_TIME && !m->time_passed && is_past(m, e))
+	if (!m->time_passed && model__is_past(m, e))
 		model__pass_time(m, m->opts.at_time);
 	err = scopes__before(m, e, stack, walk);
 	if (err)
