@@ -19,11 +19,12 @@ enum report_choice { REPORT_AUTO, REPORT_ALWAYS, REPORT_NEVER };
 
 struct report_text_opts {
 	enum group by;
-	unsigned split;	    /* as in struct row_opts; if not 0, by is ignored */
-	bool tree;	    /* --tree, with BY_MODULE: a tree of modules with their submodules */
-	enum row_when when; /* ROWS_AT_MARK: rows of the moment `at` */
-	enum moment at;	    /* moment that the model marked */
-	uint64_t at_time;   /* that moment in ns, if at is AT_TIME */
+	unsigned split;	     /* as in struct row_opts; if not 0, by is ignored */
+	bool tree;	     /* --tree, with BY_MODULE: a tree of modules with their submodules */
+	enum row_when when;  /* ROWS_AT_MARK: rows of the moment `at` */
+	enum moment at;	     /* moment that the model marked */
+	uint64_t at_time;    /* that moment in ns, if at is AT_TIME */
+	const char *at_name; /* "mark" or "scope": each recording has its own at_time; NULL: one */
 	enum frame_choice which_line;	    /* --frames all */
 	bool segments;			    /* --by segment; by is ignored */
 	bool scopes;			    /* --scopes: no rows, only the table of scopes */

@@ -107,6 +107,18 @@ static void test_text(void **state)
 	expect_golden(o->out, "report-ranks.txt");
 }
 
+/* A scope has its moment in each recording, as a mark has. */
+static void test_moment_of_scope(void **state)
+{
+	struct output *o = report("--at", "scope:main", ranks[0], ranks[1], NULL);
+
+	(void)state;
+	assert_int_equal(o->status, 0);
+	assert_string_equal(o->err, "");
+	assert_non_null(strstr(o->out, "At scope"));
+	assert_null(strstr(o->out, "At 0 ns"));
+}
+
 /* A rank of a job on two devices: its model of 80 MiB on its own, and 64 MiB that each rank loads
  * onto cuda:0, before.. */
 static void write_guest(const char *path, int rank, const char *host)
@@ -507,11 +519,17 @@ static void test_outliers(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_outliers),      cmocka_unit_test(test_text),
-		cmocka_unit_test(test_step_match),    cmocka_unit_test(test_names_of_some_ranks),
-		cmocka_unit_test(test_side_by_side),  cmocka_unit_test(test_bars),
-		cmocka_unit_test(test_when),	      cmocka_unit_test(test_json),
-		cmocka_unit_test(test_csv),	      cmocka_unit_test(test_widths),
+		cmocka_unit_test(test_outliers),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_moment_of_scope),
+		cmocka_unit_test(test_step_match),
+		cmocka_unit_test(test_names_of_some_ranks),
+		cmocka_unit_test(test_side_by_side),
+		cmocka_unit_test(test_bars),
+		cmocka_unit_test(test_when),
+		cmocka_unit_test(test_json),
+		cmocka_unit_test(test_csv),
+		cmocka_unit_test(test_widths),
 		cmocka_unit_test(test_shared_device),
 	};
 

@@ -46,6 +46,10 @@ static struct report_text_opts text_opts(const struct report_files *args)
 		.top = args->top,
 	};
 
+	if (*args->at.at_mark)
+		opts.at_name = "mark";
+	else if (*args->at.at_scope)
+		opts.at_name = "scope";
 	opts.width = report_text__width(stdout, &opts);
 	opts.colour = report_text__colour(stdout, &opts) ? REPORT_ALWAYS : REPORT_NEVER;
 	return opts;

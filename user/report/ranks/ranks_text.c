@@ -694,9 +694,8 @@ static const char *say_moment(const struct page *p, char *buf, size_t size)
 	case AT_OOM:
 		return "At OOM";
 	default:
-		if (p->o->at_time == UINT64_MAX) /* each recording has its own time */
-			return "At mark";
-		snprintf(buf, size, "At %s", text__time(time, sizeof(time), p->o->at_time));
+		text__time(time, sizeof(time), p->o->at_time);
+		snprintf(buf, size, "At %s", p->o->at_name ? p->o->at_name : time);
 		return words__cut(buf, FIGURE);
 	}
 }
