@@ -122,6 +122,10 @@ def test_fail_if():
     many = [o for i in range(12) for o in ("--scope", "f%d" % i)]
     code, _, err = tool("report", *many, "--fail-if", "scope:rollout peak>1G", path)
     check(code == 64 and "more than 12 functions" in err, "13 functions: exit %d, %s", code, err)
+    code, _, err = tool("report", *many, "--at", "scope:rollout", path)
+    check(code == 64 and "more than 12 functions" in err, "12 functions and that of --at: exit %d, %s", code, err)
+    code, _, err = tool("report", *many[2:], "--scope", "rollout", "--scope", "rollout", "--at", "scope:rollout", path)
+    equal(code, 0, "12 functions, of which one is named again (%s)" % err)
     for wrong in ("scope:rollout", "scope:", "scope: peak>1G", "scope:train.py: peak>1G", "scope:rollout allocated>1G", "scope:rollout growth>1G/10steps",
                   "scope:rollout peak>"):
         code, _, err = tool("report", "--fail-if", wrong, path)

@@ -178,6 +178,14 @@ static void parse_fail_if(struct report_files *r, const char *arg, struct argp_s
 	free(why);
 }
 
+static bool has_scope(const struct options *o, const char *name)
+{
+	for (size_t i = 0; i < o->nscopes; i++)
+		if (!strcmp(o->scopes[i], name))
+			return true;
+	return false;
+}
+
 /* Adds a function of --scope. Calls argp_error() for one that cannot be a function's name. */
 static void parse_scope(struct options *o, const char *arg, struct argp_state *state)
 {
@@ -186,6 +194,8 @@ static void parse_scope(struct options *o, const char *arg, struct argp_state *s
 			   "--scope: '%s' is not the name of a Python function; try rollout, "
 			   "Trainer.evaluate or train.py:rollout",
 			   arg);
+	if (has_scope(o, arg))
+		return;
 	if (o->nscopes == STREAM_SCOPES)
 		argp_error(state, "--scope: more than %d functions", STREAM_SCOPES);
 	o->scopes[o->nscopes++] = arg;
@@ -196,7 +206,10 @@ static void check_scopes(const struct options *o, struct argp_state *state)
 {
 	const struct report_files *r = &o->r;
 	enum report_format format = o->shown.format;
+	const char *at = o->shown.at.at_scope;
 
+	if (o->nscopes == STREAM_SCOPES && *at && !has_scope(o, at))
+		argp_error(state, "--scope and --at name more than %d functions", STREAM_SCOPES);
 	if (r->scopes && (o->by_given || r->tree || r->advice || r->segments))
 		argp_error(state, "--scopes cannot be combined with --by, --tree or --advice");
 	if (r->scopes && format != REPORT_AS_TEXT && format != REPORT_AS_JSON)
