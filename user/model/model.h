@@ -633,6 +633,10 @@ struct model_scope_level {
  * maximum of all its runs. False: no run has figures of this device. */
 bool model__scope_highest(const struct model *m, size_t i, size_t device,
 			  struct model_scope_level *ret);
+/* For a device that had no event during path i: sets start, peak, peak_reserved and end to its
+ * bytes before its first event. False: it had an event then, or it is one of too many devices. */
+bool model__scope_idle(const struct model *m, size_t i, size_t device,
+		       struct model_scope_level *ret);
 /* Sets *change to the median of end - start, and *kept to the median of kept, over the path's kept
  * runs that ended. False: there is none with figures of the device. */
 bool model__scope_medians(const struct model *m, size_t i, size_t device, int64_t *change,

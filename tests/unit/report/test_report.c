@@ -525,6 +525,29 @@ static void test_fail_if_live(void **state)
 				       "that: host live 20.00 MiB"));
 }
 
+/* A scope that ran before a device's first event: the device has its memory of that time, 0. */
+static void test_fail_if_scope_before(void **state)
+{
+	struct tape t = tape__new(read_once);
+	struct dict_frame load[] = { frame(&t, "/home/u/gemma/train.py", "load", 3, NULL) };
+	struct dict_frame train[] = { frame(&t, "/home/u/gemma/train.py", "train", 9, NULL) };
+	struct output *o;
+
+	(void)state;
+	alloc(&t, CPU, 1, 3000, dict__stack(t.d, load, 1, MT_WALK_OK));
+	alloc(&t, CUDA, 0x1000, 8 * MIB, dict__stack(t.d, train, 1, MT_WALK_OK));
+	tape__close(&t);
+	o = report("--fail-if", "scope:load peak>1M", read_once, NULL);
+	assert_int_equal(o->status, 0);
+	assert_string_equal(o->err, "");
+	o = report("--fail-if", "scope:load peak<1M", read_once, NULL);
+	assert_int_equal(o->status, EXIT_HELD);
+	assert_null(strstr(o->err, "choose another"));
+	o = report("--fail-if", "scope:nobody peak>1M", read_once, NULL);
+	assert_int_equal(o->status, EXIT_FAILED);
+	assert_non_null(strstr(o->err, "no allocation has this function on its stack"));
+}
+
 /* Stacks of native code that were not copied have no line. */
 static void test_stacks_not_copied(void **state)
 {
@@ -1647,6 +1670,7 @@ int main(void)
 		cmocka_unit_test(test_only_host_later),
 		cmocka_unit_test(test_parts_of_both_readings),
 		cmocka_unit_test(test_fail_if_live),
+		cmocka_unit_test(test_fail_if_scope_before),
 		cmocka_unit_test(test_stacks_not_copied),
 		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),

@@ -616,6 +616,20 @@ bool model__scope_highest(const struct model *m, size_t i, size_t device,
 	return true;
 }
 
+bool model__scope_idle(const struct model *m, size_t i, size_t device,
+		       struct model_scope_level *ret)
+{
+	uint32_t d = m->order[device];
+	const struct dev *dev = m->devs[d];
+	uint64_t bytes = dev->first_allocated + dev->late;
+
+	if (d >= SCOPE_DEVICES || m->scopes.paths[i].highest[d].known)
+		return false;
+	*ret = (struct model_scope_level){ .start = bytes, .peak = bytes, .end = bytes };
+	ret->peak_reserved = dev->pub.has_totals ? dev->first_reserved : 0;
+	return true;
+}
+
 bool model__scope_medians(const struct model *m, size_t i, size_t device, int64_t *change,
 			  uint64_t *kept)
 {

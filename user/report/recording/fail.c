@@ -148,6 +148,20 @@ static int find_largest(struct blame *b, const struct analysis *a, size_t device
 	return add_largest_at(b, a, &other, moment, d.name, which_line, words);
 }
 
+/* True if the device had an event in a run of the scope. */
+static bool has_peak(const struct model *m, size_t device, const char *name)
+{
+	struct model_scope_level level;
+	struct model_scope scope;
+
+	for (size_t i = 0; i < model__scopes(m); i++) {
+		model__scope(m, i, &scope);
+		if (!strcmp(scope.name, name) && model__scope_highest(m, i, device, &level))
+			return true;
+	}
+	return false;
+}
+
 /* Finds the largest lines at a scope's highest peak. Returns 0 or -ENOMEM. */
 static int find_largest_in_scope(struct blame *b, const struct analysis *a, size_t device,
 				 const char *scope, enum frame_choice which_line,
@@ -156,6 +170,8 @@ static int find_largest_in_scope(struct blame *b, const struct analysis *a, size
 	struct model_opts at = { .at = AT_TIME };
 	struct model_device d;
 
+	if (!has_peak(a->model, device, scope))
+		return 0;
 	model__device(a->model, device, &d);
 	snprintf(at.at_scope, sizeof(at.at_scope), "%s", scope);
 	at.at_device = d.name;
@@ -872,7 +888,7 @@ static int judge_cond(struct cond *c, const struct judged *judged, struct cond_r
 static int judge_scope(const struct condition *c, const struct judged *judged,
 		       struct cond_result *ret)
 {
-	static const char none[] = "no allocation on the device has this function on its stack";
+	static const char none[] = "no allocation has this function on its stack";
 	uint64_t whole = words__device_total(judged->a->facts, &judged->d), peak = 0, reserved = 0;
 	bool found = false, has_totals = judged->d.has_totals;
 	const struct model *m = judged->a->model;
@@ -884,7 +900,8 @@ static int judge_scope(const struct condition *c, const struct judged *judged,
 	for (size_t i = 0; i < model__scopes(m); i++) {
 		model__scope(m, i, &scope);
 		if (strcmp(scope.name, c->scope) != 0 ||
-		    !model__scope_highest(m, i, judged->device, &level))
+		    !(model__scope_highest(m, i, judged->device, &level) ||
+		      model__scope_idle(m, i, judged->device, &level)))
 			continue;
 		found = true;
 		peak = level.peak > peak ? level.peak : peak;
