@@ -240,8 +240,9 @@ def grouped(pid, name, *folders):
         yield groups[-1]
     finally:
         try:
-            for group in reversed(groups):
-                until(lambda group=group: not os.path.exists(group) or not remove(group), "the end of the group", 20)
+            until(lambda: not os.path.exists(groups[-1]) or not remove(groups[-1]), "the end of the group", 20)
+            for group in reversed(groups[:-1]):  # another run of the tests may still have its own in it
+                remove(group)
         finally:  # before this folder is removed: it has the machine's groups
             subprocess.run(["umount", "-l", top], check=False)
 
@@ -266,7 +267,7 @@ def test_end_of_all():
     """A worker that is left over in a container or a Slurm job: the command for all of it is printed beside the one for the worker."""
     identity = "%064x" % (os.getpid() << 201)
     for folders, name, command, title in ((("docker",), identity, "sudo docker rm -f " + identity[:12], "container"),
-                                          (("slurm", "uid_0", "job_4711"), "step_0", "scancel 4711", "job")):
+                                          (("slurm", "uid_0", "job_%d" % os.getpid()), "step_0", "scancel %d" % os.getpid(), "job")):
         if title == "container" and os.path.exists("/var/lib/docker/containers"):
             continue
         parent = holder(program=PARENT)
