@@ -30,8 +30,8 @@ extern const char *const moment_names[]; /* values of --at, and "time"; NULL at 
 struct model_opts {
 	enum moment at;	  /* moment whose live blocks are kept ("the mark") */
 	uint64_t at_time; /* ns since the start, for AT_TIME */
-	/* For AT_TIME, if not 0: the moment is after the event with this number, and at_time is
-	   only what reports say. */
+	/* For AT_TIME, if not 0: the moment is after the event with this number, and reports print
+	   at_time. */
 	uint64_t at_event;
 	/* Name or pattern of a mark (event__mark_is()); "": none. At the first such mark,
 	 * model__event() sets at_time, for AT_TIME, and clears at_mark. */
@@ -651,7 +651,7 @@ struct model_scope_run {
 };
 size_t model__scope_runs(const struct model *m); /* kept runs, in the order in which they began */
 void model__scope_run(const struct model *m, size_t run, struct model_scope_run *ret);
-/* False: the run has no figures of this device. */
+/* Returns false if the run has no figures of this device. */
 bool model__scope_run_level(const struct model *m, size_t run, size_t device,
 			    struct model_scope_level *ret);
 

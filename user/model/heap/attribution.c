@@ -222,7 +222,7 @@ struct native_locs {
 	enum category role;
 };
 
-/* True for functions of PyTorch that make any tensor, so that they do not tell what it is for. */
+/* True for functions of PyTorch that make tensors for any purpose: they show no role. */
 static bool makes_any_tensor(const char *function)
 {
 	static const char *const made_by[] = { "c10::",

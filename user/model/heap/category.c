@@ -261,9 +261,9 @@ static uint8_t category_of_first(const struct model *m, const struct life *l, co
 	return has_size(l, site->size, SIZE_OPTIMIZER) ? CATEGORY_PARAMETER : CATEGORY_UNKNOWN;
 }
 
-/* Returns the category of a live block in a recording without the program's objects, if the rules
- * above, which need the end of its life, do not tell. Live means: at the end, or when an allocation
- * failed. */
+/* Returns the category of a block that is live at the end, or when an allocation failed. Use it in
+ * a recording without the program's objects, if the rules above give none: they need the block's
+ * end. */
 static uint8_t category_of_live(const struct model *m, const struct life *l, const struct rec *rec)
 {
 	const struct stamp *stamp = &l->stamps[rec->stamp];

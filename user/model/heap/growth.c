@@ -1139,7 +1139,7 @@ static unsigned choose_track(const struct model *m)
 		       : TRACK_STEPS;
 }
 
-/* Sets what the requests are: their line, device, and seconds from one to the next. */
+/* Sets the line and device of the requests, and the seconds from one to the next. */
 static void describe_requests(const struct judge *j)
 {
 	const struct growth_track *progress = &j->w->track[j->track];

@@ -36,8 +36,8 @@ int model__add_scope(struct model *m, const char *function)
 	return 0;
 }
 
-/* Adds the functions that the recording names. Those that are no functions' names, or too many, are
- * left out: the fact is as untrusted as the rest of the file. 0 or -ENOMEM. */
+/* Adds the functions that the recording names. Leaves out names that are no functions' names, and
+ * those after the STREAM_SCOPES-th: the file is untrusted. Returns 0 or -ENOMEM. */
 static int load_fact(struct model *m)
 {
 	const char *fact = facts__get(m->attribution->facts, "scopes");
@@ -64,7 +64,7 @@ const char *model__scope_function(const struct model *m, size_t i, bool *found)
 	return m->scopes.functions[i];
 }
 
-/* Whether text is the end of whole, from the begin or after one of these characters on. */
+/* True if whole is text (of len bytes), or ends in separator and text. */
 static bool is_end(const char *whole, const char *text, size_t len, char separator)
 {
 	size_t all = strlen(whole);
@@ -115,7 +115,7 @@ static uint16_t examine_loc(struct model *m, uint32_t id)
 	return is;
 }
 
-/* Returns which functions a frame is of: LOC_KNOWN, and a bit for each. */
+/* Returns the functions that a location belongs to: a bit for each, and LOC_KNOWN. */
 static uint16_t functions_of(struct model *m, uint32_t loc)
 {
 	struct scopes *s = &m->scopes;
@@ -167,8 +167,8 @@ static uint64_t add_functions(uint64_t chain, uint16_t functions)
 	return chain;
 }
 
-/* The functions on a stack, the outermost first, each once: the lowest 4 bits are their number plus
- * 1, the next ones the functions' numbers. */
+/* Returns the functions on a stack, each once, the outermost first. The lowest 4 bits are the
+ * number of functions plus 1. Each function is in the next 4 bits. */
 static uint64_t scopes__chain(struct model *m, uint32_t stack)
 {
 	struct scopes *s = &m->scopes;
@@ -200,8 +200,8 @@ struct open_scope {
 	} levels[SCOPE_DEVICES];
 };
 
-/* The thread's ID, which stays when the thread gets another name and so another number. The threads
- * of a snapshot have none. */
+/* Returns the thread's ID. A thread that changes its name gets a new number but keeps its ID.
+ * Threads of a snapshot have no ID. */
 static uint32_t owner_of(const struct model *m, uint32_t thread)
 {
 	uint32_t tid = dict__get_thread(m->dict, thread).tid;
@@ -241,7 +241,7 @@ static void level__begin(struct model *m, struct open_level *l, const struct dev
 					.end = l->peak };
 }
 
-/* Takes over what happened up to now, since the thread's last event. */
+/* Counts the levels since the thread's last event as part of the run. */
 static void run__goes_on(struct model *m, struct open_scope *o, uint64_t time)
 {
 	for (uint32_t d = 0; d < count_levels(m); d++) {
@@ -283,7 +283,7 @@ static int scopes__path(struct model *m, uint32_t parent_no, uint32_t function, 
 	return s->paths[*ret].highest ? 0 : -ENOMEM;
 }
 
-/* Keeps the run if it is one of the first. 0 or -ENOMEM. */
+/* Keeps the run if it is one of the first SCOPE_RUNS. Returns 0 or -ENOMEM. */
 static int keep_run(struct scopes *s, struct open_scope *o)
 {
 	if (s->nruns == SCOPE_RUNS)
@@ -297,7 +297,7 @@ static int keep_run(struct scopes *s, struct open_scope *o)
 	return 0;
 }
 
-/* Begins a run in the innermost open one of its thread. 0 or -ENOMEM. */
+/* Begins a run inside the innermost open run of its thread. Returns 0 or -ENOMEM. */
 static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, uint32_t function)
 {
 	struct scopes *s = &m->scopes;
@@ -357,7 +357,7 @@ static void add_to_path(struct scope_path *p, const struct open_scope *o, uint32
 	}
 }
 
-/* Ends the i-th open run. ended: false if its end is not known. 0 or -ENOMEM. */
+/* Ends the i-th open run. ended: false if its end is not known. Returns 0 or -ENOMEM. */
 static int scopes__end(struct model *m, uint32_t i, bool ended)
 {
 	struct scopes *s = &m->scopes;
@@ -390,8 +390,9 @@ static bool is_open(const struct scopes *s, uint32_t tid, uint32_t function)
 	return false;
 }
 
-/* The number of a thread's open runs that the functions on its stack continue, and in *at the index
- * after the last of them. partial: the outermost frames may be missing on the stack. */
+/* Returns the number of a thread's open runs that go on, because their functions are on its stack.
+ * *at: index in scopes.open after the last of them. partial: the outermost frames may be missing on
+ * the stack. */
 static uint32_t count_same(const struct model *m, uint32_t tid, uint64_t chain, bool partial,
 			   uint32_t *at)
 {
@@ -411,7 +412,8 @@ static uint32_t count_same(const struct model *m, uint32_t tid, uint64_t chain, 
 	return same;
 }
 
-/* Makes the thread's open runs those of the functions on its stack. 0 or -ENOMEM. */
+/* Ends and begins runs of the thread, so that its open runs are the functions on its stack. Returns
+ * 0 or -ENOMEM. */
 static int follow_stack(struct model *m, const struct event *e, uint64_t chain, bool partial)
 {
 	struct scopes *s = &m->scopes;
@@ -444,9 +446,9 @@ int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8
 	    device__in_pieces(e->device))
 		return err;
 	if (!e->thread && !attribution__is_snapshot(m->attribution))
-		return 0; /* the thread is not known */
+		return 0; /* unknown thread */
 	if (!stack && walk != MT_WALK_NO_FRAME)
-		return 0; /* it is not known which functions run */
+		return 0; /* the functions that run are unknown */
 	/* A dict cuts a deep stack after the walk, which may have been whole. */
 	return follow_stack(m, e, scopes__chain(m, stack),
 			    stack && (walk != MT_WALK_OK ||
@@ -543,7 +545,7 @@ uint64_t model__scopes_left_out(const struct model *m)
 	return m->scopes.left_out;
 }
 
-/* The middle one of n values, the larger of two; 0 for none. Sorts them. */
+/* Sorts n values and returns the middle one, of two the larger one; 0 for none. */
 static uint64_t middle(uint64_t *values, size_t n)
 {
 	if (!n)
@@ -635,7 +637,7 @@ bool model__scope_medians(const struct model *m, size_t i, size_t device, int64_
 {
 	const struct scopes *s = &m->scopes;
 	uint64_t *values = calloc((size_t)s->nruns * 2 + 1, sizeof(*values));
-	/* Values that order as numbers without a sign. */
+	/* Added to signed values, so that they sort as unsigned ones. */
 	const uint64_t zero = UINT64_C(1) << 63;
 	struct model_scope_level l;
 	size_t n = 0;

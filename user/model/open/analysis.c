@@ -99,9 +99,9 @@ void analysis__open_failure(const char *path, int err, const char *why, struct f
 	failure__set(f, EXIT_UNUSABLE, 0, "%s: cannot open: %s%s", name, strerror(err), remedy);
 }
 
-/* Opens a recording and an empty model. Does not look for the moment of a scope (opts->at_scope) as
- * analysis__open() does, because that takes a reading of the recording before this one. Returns 0
- * and *ret, or EXIT_FAILED or EXIT_UNUSABLE, logged. */
+/* Opens a recording and an empty model. Does not look for the moment of a scope (opts->at_scope),
+ * because analysis__open() reads the recording once before for that. Returns 0 and *ret, or
+ * EXIT_FAILED or EXIT_UNUSABLE, logged. */
 static int open_once(const char *path, const struct model_opts *opts, struct analysis **ret)
 {
 	struct analysis *analysis = calloc(1, sizeof(*analysis));

@@ -270,8 +270,9 @@ static const char *why_unknown(const struct growth_summary *s, uint64_t lost)
  * Sets per_minute, and when the device is full: when the peak of a step reaches the memory that is
  * left for PyTorch. The rate is that of all lines and of other code, without the pool, because
  * PyTorch returns cached memory before it runs out. The CUDA context and the memory of other
- * libraries are the driver-reported use without reserved memory. Other processes are
- * taken to keep what they had at the driver's last figures. Returns 0 or -ENOMEM.
+ * libraries are the driver-reported use without reserved memory. It
+ * assumes that other processes keep what they had at the driver's last figures. Returns 0 or
+ * -ENOMEM.
  */
 static int find_full(struct growth_summary *s, const struct model *m, const struct facts *f,
 		     size_t device)

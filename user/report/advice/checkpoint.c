@@ -146,7 +146,7 @@ static void find_recompute_peaks(const struct window *w, const struct instances 
 	}
 }
 
-/* What the calls of a group keep in a window. */
+/* The blocks that the calls of a group keep in a window. */
 struct sum {
 	uint32_t calls; /* number of calls that keep blocks */
 	/* Bytes of their kept blocks, and of their outputs, which are inputs of the next call. */

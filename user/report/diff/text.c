@@ -424,7 +424,7 @@ static void print_recording(struct printer *p, enum match_side side)
 	fprintf(p->out, "%s)\n", words__phase(diff_side->device.peak_phase));
 }
 
-/* Says so if the recordings are of two programs. */
+/* Prints a note if the recordings are of two programs. */
 static void print_programs(struct printer *p)
 {
 	char name[MATCH_SIDES][64];
@@ -552,7 +552,7 @@ static void print_before(struct printer *p)
 	fprintf(p->out, "Rows that are %s may be the same memory.\n", of_old ? "new" : "gone");
 }
 
-/* Says so if the changes of the rows do not add up to the change of allocated memory. */
+/* Prints a warning if the changes of the rows do not add up to the change of allocated memory. */
 static void print_check(struct printer *p)
 {
 	const struct diff_side *old_side = &p->d->side[MATCH_OLD],

@@ -560,7 +560,8 @@ static int worst_first(const void *x, const void *y)
 	return findings__compare(x, y);
 }
 
-/* Takes back what was judged of tensors if they were not recorded. Returns 0 or -ENOMEM. */
+/* Replaces the verdict about growth if the recording lacks PyTorch's tensors. Returns 0 or -ENOMEM.
+ */
 static int unjudge_tensors(const struct facts *f, struct findings *ret)
 {
 	if (!facts__get(f, "torch_came"))

@@ -349,7 +349,7 @@ static void say_range(const struct page *p,
 	snprintf(buf, size, strcmp(a, b) != 0 ? "%s to %s" : "%s", a, b);
 }
 
-/* Prints that nothing grows, or why that cannot be said. span: the length, from leaks__span(). */
+/* Prints that nothing grows, or why that is unknown. span: the length, from leaks__span(). */
 static void say_nothing(struct page *p, const char *span)
 {
 	uint64_t range = 0;

@@ -188,8 +188,8 @@ static int private_words(const struct model_segments *s, char *buf, size_t size)
 	return 0;
 }
 
-/* Says what the reserved memory is at the end, in parts that add up to it, and which lines took and
- * hold its first segments. Returns 0 or -ENOMEM. */
+/* Prints the parts of the reserved memory at the end, and the lines that took and hold its first
+ * segments. Returns 0 or -ENOMEM. */
 static int say_segments(struct page *p, const struct model_segments *s)
 {
 	char all[24], used[24], stuck[24], size[24], at[REPORT_TEXT], pin[REPORT_TEXT];
@@ -403,7 +403,7 @@ static const char *length_words(const struct page *p, const struct growth *g, ch
 	return leaks__span(g, model__length(p->doc->model, p->doc->duration), buf, LEAKS_SPAN);
 }
 
-/* Prints that nothing grows, or why that cannot be said. summary: the sentence of
+/* Prints that nothing grows, or why that is unknown. summary: the sentence of
  * growth_summary__say() if print_summary() did not print it; otherwise "". */
 static void say_nothing(struct page *p, const struct growth *g, const char *summary)
 {

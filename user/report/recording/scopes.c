@@ -94,7 +94,7 @@ static const char *say_name(char *buf, const struct model *m, size_t scope, size
 	return strcat(buf, run);
 }
 
-/* Says which functions no allocation had on its stack, and how begin and end are known. */
+/* Prints the functions that are on no allocation's stack, and how long a scope lasts. */
 static void say_limits(FILE *out, const struct model *m, const struct report_text_opts *o)
 {
 	unsigned width = report_text__width(out, o);

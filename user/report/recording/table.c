@@ -495,7 +495,7 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 		text__bytes(bytes, sizeof(bytes), report_text__all(dev, o->when)));
 }
 
-/* Says so if the rows do not add up to the allocator's figure, as after lost events. */
+/* Prints a warning if the rows do not add up to the allocator's figure, as after lost events. */
 static void print_check(const struct table *t)
 {
 	bool above = t->sum > t->all;
