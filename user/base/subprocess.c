@@ -330,15 +330,28 @@ void subprocess__kill(struct subprocess *p)
 	reap(p, 0, &status);
 }
 
-int subprocess__try(int (*main)(void *ctx), void *ctx, const atomic_uint *progress, int ms)
+/* Removes the processes that have ended. */
+static void collect(struct subprocess_lost *lost)
+{
+	int status;
+
+	for (size_t i = lost->n; i-- > 0;)
+		if (waitpid(lost->pid[i], &status, WNOHANG))
+			lost->pid[i] = lost->pid[--lost->n];
+}
+
+int subprocess__try(int (*main)(void *ctx), void *ctx, const atomic_uint *progress, int ms,
+		    struct subprocess_lost *lost)
 {
 	const struct subprocess_opts o = {
 		.main = main, .ctx = ctx, .group = SUBPROCESS_OWN_GROUP, .death_signal = SIGKILL
 	};
 	unsigned before = atomic_load(progress), now;
 	struct subprocess p;
-	int status, err = subprocess__start(&o, &p);
+	int status, err;
 
+	collect(lost);
+	err = subprocess__start(&o, &p);
 	for (int waits = 0; !err && waits < ms;) {
 		if (subprocess__wait(&p, CHECK_EVERY, &status))
 			return WIFEXITED(status) ? WEXITSTATUS(status) : -EIO;
@@ -350,5 +363,7 @@ int subprocess__try(int (*main)(void *ctx), void *ctx, const atomic_uint *progre
 		return err;
 	subprocess__signal(&p, SIGKILL);
 	close(p.pidfd);
+	if (lost->n < SUBPROCESS_LOST)
+		lost->pid[lost->n++] = p.pid;
 	return -ETIMEDOUT;
 }

@@ -64,6 +64,15 @@ struct subprocess {
 	bool ends_group;
 };
 
+#define SUBPROCESS_LOST 64
+
+/* Processes that subprocess__try() gave up and that may not have ended. All zero: none. If there is
+ * no room for one, it stays a zombie until the caller ends. */
+struct subprocess_lost {
+	pid_t pid[SUBPROCESS_LOST];
+	size_t n;
+};
+
 /* Starts a process. Returns 0 or -errno. If its setup fails, its exit code is 126 or 127. */
 int subprocess__start(const struct subprocess_opts *o, struct subprocess *ret);
 /* True if the process has ended. Then *status is that of waitpid(), and *p is zeroed. Does not
@@ -82,7 +91,8 @@ void subprocess__kill(struct subprocess *p);
  * without our descriptors. *progress is in memory that both share. Returns the exit code;
  * -ETIMEDOUT: for ms milliseconds on end the process has waited for something and not changed
  * *progress; -EIO: a signal ended it; or -errno. After -ETIMEDOUT the process may go on for a time:
- * it got SIGKILL, and nobody waits for it. */
-int subprocess__try(int (*main)(void *ctx), void *ctx, const atomic_uint *progress, int ms);
+ * it got SIGKILL and is in *lost. The next call with this list collects those that have ended. */
+int subprocess__try(int (*main)(void *ctx), void *ctx, const atomic_uint *progress, int ms,
+		    struct subprocess_lost *lost);
 /* Closes all descriptors above 2 but these, in the calling process. 0 or -errno. */
 int subprocess__close_others(const int *keep, size_t n);

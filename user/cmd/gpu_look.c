@@ -140,7 +140,7 @@ int gpu_look__read(struct gpu_look *l)
 	 * ask again about each that is gone. */
 	for (int i = 0; i < 2 && (!i || has_gone(l->processes)); i++) {
 		ask_driver(l);
-		err = holder_processes__read(l->processes, l->answer);
+		err = holder_processes__read(l->processes, l->answer, &l->lost);
 		if (err)
 			return err;
 	}

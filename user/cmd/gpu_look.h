@@ -27,6 +27,7 @@ struct gpu_look {
 	bool by_driver;		      /* the driver named them: gpus__get() is valid below n */
 	uint64_t monotonic, boottime; /* time of the look, ns */
 	bool stopped;		      /* the helper process has ended */
+	struct subprocess_lost lost;  /* of gpu_look__read() */
 	struct gpu_table table[GPUS_MAX]; /* those below n are filled */
 };
 

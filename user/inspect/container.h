@@ -12,6 +12,8 @@
 
 #define CGROUP_PATH_MAX 1024
 
+struct subprocess_lost;
+
 /* Container and pod of a process, from the path of its control group. Supports docker, containerd,
  * CRI-O, podman, Kubernetes, LXC and systemd-nspawn, both cgroup drivers, and cgroup v1 and v2.
  * Texts that are not known are "". All of them are hostile except the hexadecimal ids. */
@@ -74,9 +76,10 @@ char *container__end_command(char *buf, size_t size, const struct cgroup *cgroup
 			     const struct container_names *names);
 
 /* As container__names() with the root "", for the processes of other people: their own files, which
- * may never answer, are read in a helper process, for half a second at most. The caller must have
- * one thread. */
-void container__names_in_time(pid_t pid, const struct cgroup *cgroup, struct container_names *ret);
+ * may never answer, are read in a helper process, for half a second at most. lost: for the helpers
+ * of all calls. The caller must have one thread. */
+void container__names_in_time(pid_t pid, const struct cgroup *cgroup, struct container_names *ret,
+			      struct subprocess_lost *lost);
 
 /* True if the control group was removed (processes that have ended may still be in it), or the
  * runtime's files on this host lack the container: docker's, containerd's, podman's or CRI-O's.

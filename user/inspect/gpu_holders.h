@@ -10,6 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
+#include "base/subprocess.h"
 #include "inspect/container.h"
 #include "inspect/nvml.h"
 
@@ -58,8 +59,9 @@ struct holder_processes {
 /* Reads all processes that have a device node open or that the answer lists. a: NULL, no answer.
  * As another user than root, reads of other users' processes what /proc shows to everybody. A
  * process whose files never answer costs half a second and is `unanswered`; a helper process reads.
- * The caller must have one thread. 0 or -errno. */
-int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a);
+ * lost: for the helpers of all calls. The caller must have one thread. 0 or -errno. */
+int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a,
+			   struct subprocess_lost *lost);
 /* The process with this PID, or NULL. */
 const struct holder_process *holder_processes__find(const struct holder_processes *p, pid_t pid);
 

@@ -517,18 +517,26 @@ static void test_try(void **state)
 	static const int expected[] = { PASSED, PASSED, PASSED, -ETIMEDOUT, -EIO };
 	struct tried *t = mmap(NULL, sizeof(*t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 			       -1, 0);
+	struct subprocess_lost lost = { 0 };
+	pid_t given_up = 0;
 	siginfo_t end;
 
 	assert_true(t != MAP_FAILED);
 	for (int how = RETURNS; how <= IS_KILLED; how++) {
 		*t = (struct tried){ .how = how };
-		assert_int_equal(subprocess__try(tried_process, t, &t->progress, TRIED_MS),
+		assert_int_equal(subprocess__try(tried_process, t, &t->progress, TRIED_MS, &lost),
 				 expected[how]);
 		if (how == WAITS) {
-			assert_int_equal(waitid(P_PID, (id_t)t->pid, &end, WEXITED), 0);
+			assert_int_equal(waitid(P_PID, (id_t)t->pid, &end, WEXITED | WNOWAIT), 0);
 			assert_int_equal(end.si_status, SIGKILL);
+			assert_int_equal(lost.n, 1);
+			assert_int_equal(lost.pid[0], t->pid);
+			given_up = t->pid;
 		}
 	}
+	/* The next one collected it. */
+	assert_int_equal(lost.n, 0);
+	assert_int_equal(waitid(P_PID, (id_t)given_up, &end, WEXITED | WNOHANG), -1);
 	munmap(t, sizeof(*t));
 }
 

@@ -494,7 +494,7 @@ static int count_closed(void)
 {
 	struct holder_processes *p = calloc(1, sizeof(*p));
 
-	return !p || holder_processes__read(p, NULL) || !p->closed;
+	return !p || holder_processes__read(p, NULL, &(struct subprocess_lost){ 0 }) || !p->closed;
 }
 
 /* root of a container lists the descriptors of other processes, and cannot read their links. */

@@ -169,11 +169,12 @@ static void give_up(struct scan *s)
 }
 
 /* Runs helpers until one has read all. 0 or -errno. */
-static int run(struct scan *s)
+static int run(struct scan *s, struct subprocess_lost *lost)
 {
 	int err;
 
-	while ((err = subprocess__try(run_helper, s, &s->progress, WAITS_MOST)) == -ETIMEDOUT &&
+	while ((err = subprocess__try(run_helper, s, &s->progress, WAITS_MOST, lost)) ==
+		       -ETIMEDOUT &&
 	       s->n_given_up < GIVEN_UP_MOST)
 		give_up(s);
 	return err > 0 ? -ENOMEM : err;
@@ -214,7 +215,8 @@ static bool has_driver_nodes(void)
 	return found;
 }
 
-int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a)
+int holder_processes__read(struct holder_processes *ret, const struct gpus_answer *a,
+			   struct subprocess_lost *lost)
 {
 	struct scan *s = mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 			      -1, 0);
@@ -226,7 +228,7 @@ int holder_processes__read(struct holder_processes *ret, const struct gpus_answe
 	s->answer = a;
 	s->ps.own_namespace = proc__pid_namespace() != 0;
 	s->ps.has_nodes = has_driver_nodes();
-	err = run(s);
+	err = run(s, lost);
 	if (!err)
 		*ret = s->ps;
 	munmap(s, sizeof(*s));

@@ -513,7 +513,8 @@ static int run_helper(void *ctx)
 	return 0;
 }
 
-void container__names_in_time(pid_t pid, const struct cgroup *cgroup, struct container_names *ret)
+void container__names_in_time(pid_t pid, const struct cgroup *cgroup, struct container_names *ret,
+			      struct subprocess_lost *lost)
 {
 	struct own_files *o;
 
@@ -525,7 +526,7 @@ void container__names_in_time(pid_t pid, const struct cgroup *cgroup, struct con
 	if (o == MAP_FAILED)
 		return;
 	*o = (struct own_files){ .pid = pid, .cgroup = cgroup, .names = *ret };
-	if (!subprocess__try(run_helper, o, &o->progress, OWN_FILES_WITHIN))
+	if (!subprocess__try(run_helper, o, &o->progress, OWN_FILES_WITHIN, lost))
 		*ret = o->names;
 	munmap(o, sizeof(*o));
 }

@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/subprocess.h"
 #include "base/text.h"
 #include "base/user.h"
 #include "inspect/container.h"
@@ -44,6 +45,7 @@ struct ps {
 	pid_t not_listed[REST_MOST];
 	size_t n_not_listed;
 	bool gpus_open; /* gpus__close() is due */
+	struct subprocess_lost lost;
 };
 
 struct ps *ps__new(void)
@@ -161,7 +163,7 @@ static bool add_process(void *ctx, const struct pick_process *found)
 	else
 		set_denied(&e->p);
 	pick_process__script(found, e->p.command, sizeof(e->p.command));
-	container__names_in_time(e->p.pid, &found->cgroup, &names);
+	container__names_in_time(e->p.pid, &found->cgroup, &names, &s->lost);
 	container__show(&found->cgroup, &names, e->p.container, e->p.pod);
 	set_user(s, &e->p);
 	s->v[s->n++] = e;
