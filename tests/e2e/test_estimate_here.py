@@ -95,6 +95,8 @@ def test_slice():
     doc, _ = here({**env, "CUDA_VISIBLE_DEVICES": uuid})
     equal([(d["slice"], d["total"], d["free"], [h["pid"] for h in d["holders"]]) for d in doc["here"]["devices"]], [(3, 1024 * MIB, 924 * MIB, [mine])], "slice")
     left = scratch("ran")
+    _, err = here({**env, "CUDA_VISIBLE_DEVICES": uuid}, "--devices", "4", code=TOUCH % left, expect=2)
+    check("the job has 4 devices, and CUDA shows 1 slice of this host (CUDA_VISIBLE_DEVICES)" in err and not os.path.exists(left), "more devices: %s", err)
     _, err = here(env, code=TOUCH % left, expect=2)
     check("multi-instance mode" in err and not os.path.exists(left), "without a slice: %s", err)
     _, err = here({**env, "CUDA_VISIBLE_DEVICES": "MIG-x"}, code=TOUCH % left, expect=2)

@@ -63,6 +63,18 @@ static int not_known(const char *what, const char *why)
 	return EXIT_UNUSABLE;
 }
 
+/* Logs that CUDA shows fewer devices than the job has. Returns an exit code. */
+static int too_few(unsigned wanted, unsigned shown, const char *what)
+{
+	char devices[48], there[48];
+
+	log_err("--here: the job has %s, and CUDA shows %s of this host%s",
+		text__counted(devices, sizeof(devices), wanted, "device"),
+		text__counted(there, sizeof(there), shown, what),
+		getenv(VISIBLE) ? " (" VISIBLE ")" : "");
+	return EXIT_UNUSABLE;
+}
+
 /* Sets a GPU that is not in slices. Returns 0 or an exit code, logged. */
 static int set_gpu(struct estimate_gpu *g, const struct gpu_look *l, unsigned gpu)
 {
@@ -87,15 +99,18 @@ static int set_gpu(struct estimate_gpu *g, const struct gpu_look *l, unsigned gp
 	return EXIT_OK;
 }
 
-/* Sets the only device of a process that sees a slice. Returns 0 or an exit code, logged. */
+/* Sets the only device of a process that sees a slice. n: as in estimate_here__read(). Returns 0 or
+ * an exit code, logged. */
 static int set_slice(struct estimate_here *here, const struct gpu_look *l,
-		     const struct gpus_slice *s)
+		     const struct gpus_slice *s, unsigned n)
 {
 	struct estimate_gpu *g = &here->gpu[0];
 
 	if (!s || s->gpu >= l->n || !s->total || s->used > s->total)
 		return not_known("the slice of " VISIBLE,
 				 "the driver has no such slice, or does not tell its memory");
+	if (n > 1)
+		return too_few(n, 1, "slice");
 	*g = (struct estimate_gpu){ .gpu = s->gpu,
 				    .slice = s->number,
 				    .total = s->total,
@@ -115,24 +130,18 @@ static int set_gpus(struct estimate_here *here, const struct gpu_look *l, unsign
 {
 	const char *visible = getenv(VISIBLE);
 	unsigned order[NVML_DEVICES_MAX], least = n ?: 1;
-	char wanted[48], there[48];
 	int shown, status;
 
 	if (!l->by_driver || !l->answer)
 		return not_known("this host's GPUs", l->why);
 	if (visible && text__starts(visible, "MIG-"))
-		return set_slice(here, l, find_slice(l->answer, visible));
+		return set_slice(here, l, find_slice(l->answer, visible), n);
 	shown = order_gpus(visible, order);
 	if (shown < 0)
 		return not_known("cuda:0", "CUDA may number the GPUs in another order than the "
 					   "driver; set CUDA_DEVICE_ORDER=PCI_BUS_ID");
-	if ((unsigned)shown < least) {
-		log_err("--here: the job has %s, and CUDA shows %s of this host%s",
-			text__counted(wanted, sizeof(wanted), least, "device"),
-			text__counted(there, sizeof(there), (unsigned)shown, "GPU"),
-			visible ? " (" VISIBLE ")" : "");
-		return EXIT_UNUSABLE;
-	}
+	if ((unsigned)shown < least)
+		return too_few(least, (unsigned)shown, "GPU");
 	here->n = n ? n : (unsigned)shown;
 	for (unsigned i = 0; i < here->n; i++) {
 		status = set_gpu(&here->gpu[i], l, order[i]);
