@@ -605,6 +605,18 @@ static void put_gpu_figures(struct metrics_writer *w, const json_t *gpus)
 	}
 }
 
+/* True if an earlier entry has the same number: each compute instance has an entry, with the memory
+ * of its GPU instance. */
+static bool is_repeated(const json_t *slices, size_t at)
+{
+	const json_t *number = json_object_get(json_array_get(slices, at), "slice");
+
+	for (size_t i = 0; i < at; i++)
+		if (json_equal(json_object_get(json_array_get(slices, i), "slice"), number))
+			return true;
+	return false;
+}
+
 static void put_slices(struct metrics_writer *w, const json_t *gpus)
 {
 	static const struct {
@@ -617,15 +629,16 @@ static void put_slices(struct metrics_writer *w, const json_t *gpus)
 		    "All memory of the GPU instance that is not free." },
 		  "used" },
 	};
-	const json_t *gpu, *slice, *number;
+	const json_t *gpu, *slices, *slice, *number;
 	size_t k, n;
 
 	for (size_t i = 0; i < COUNT(figures); i++) {
 		put_head(w, &figures[i].family);
 		json_array_foreach(gpus, k, gpu) {
-			json_array_foreach(json_object_get(gpu, "slices"), n, slice) {
+			slices = json_object_get(gpu, "slices");
+			json_array_foreach(slices, n, slice) {
 				number = json_object_get(slice, figures[i].key);
-				if (!json_is_integer(number))
+				if (!json_is_integer(number) || is_repeated(slices, n))
 					continue;
 				open_gpu_labels(w, &figures[i].family, gpu);
 				put_slice_label(w, slice);

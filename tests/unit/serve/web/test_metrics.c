@@ -356,7 +356,8 @@ static void test_hostile(void **unused)
 	"{\"devices\": [{\"device\": 0, \"uuid\": \"GPU-1\", \"total\": 1000, \"used\": 900, "     \
 	"\"free\": 100, "                                                                          \
 	"\"reserved_by_driver\": 10, \"hidden\": 20, \"not_explained\": -5, \"slices\": ["         \
-	"{\"slice\": 3, \"uuid\": \"MIG-1\", \"total\": 500, \"used\": 7}], \"holders\": ["
+	"{\"slice\": 3, \"uuid\": \"MIG-1\", \"total\": 500, \"used\": 7}, "                             \
+	"{\"slice\": 3, \"uuid\": \"MIG-2\", \"total\": 500, \"used\": 7}], \"holders\": ["
 
 /* Figures of the machine's GPUs, with the labels of dcgm-exporter. */
 static void test_gpus(void **unused)
@@ -389,6 +390,9 @@ static void test_gpus(void **unused)
 	check_has(text,
 		  "memtrace_gpu_process_bytes{UUID=\"GPU-1\",gpu=\"0\",GPU_I_ID=\"3\",pid=\"7\","
 		  "user=\"a\\\"b\",container=\"c\"} 300");
+	/* Two compute instances of a GPU instance are one series. */
+	assert_int_equal(count(text, "memtrace_gpu_slice_memory_bytes{"), 1);
+	assert_int_equal(count(text, "memtrace_gpu_slice_used_bytes{"), 1);
 	/* No figure, no sample; and no command line. */
 	assert_int_equal(count(text, "memtrace_gpu_process_bytes{"), 1);
 	assert_int_equal(count(text, "gpu=\"1\""), 0);
