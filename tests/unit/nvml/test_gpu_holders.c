@@ -2,9 +2,11 @@
 /* Tests the table of processes that hold a GPU, and the reading of /proc. */
 #include "unit/cmocka.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "inspect/container.h"
@@ -507,6 +509,32 @@ static void test_unreadable_links(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* Without /proc, no process is known: this is not the same as none. */
+static void test_without_proc(void **state)
+{
+	char root[] = "/tmp/memtrace-holders-XXXXXX";
+	struct holder_processes *p = calloc(1, sizeof(*p));
+	struct subprocess_lost lost = { 0 };
+	int status;
+	pid_t child;
+
+	assert_non_null(p);
+	assert_non_null(mkdtemp(root));
+	shell(root, "mkdir", "/dev");
+	shell(root, "touch", "/dev/null"); /* a helper opens it */
+	child = fork();
+	assert_true(child >= 0);
+	if (!child)
+		_exit(chroot(root) ? 2 : holder_processes__read(p, NULL, &lost) != -ENOENT);
+	assert_int_equal(waitpid(child, &status, 0), child);
+	shell(root, "rm -r", "");
+	free(p);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 2)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -523,6 +551,7 @@ int main(void)
 		cmocka_unit_test(test_not_gone),
 		cmocka_unit_test(test_end_of_a_container),
 		cmocka_unit_test(test_unreadable_links),
+		cmocka_unit_test(test_without_proc),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,9 +22,9 @@
 #include "inspect/nvml/holder_sleep.h"
 #include "inspect/proc.h"
 
-#define PROCESSES_LOOKED 65536
-#define WAITS_MOST 500	 /* ms for one process to answer */
-#define GIVEN_UP_MOST 16 /* then only the kernel is asked about processes */
+#define PROCESSES_LOOKED (1 << 22) /* the kernel's most */
+#define WAITS_MOST 500		   /* ms for one process to answer */
+#define GIVEN_UP_MOST 16	   /* then only the kernel is asked about processes */
 
 /* Shared with the helper. */
 struct scan {
@@ -32,6 +32,7 @@ struct scan {
 	struct holder_processes ps;
 	atomic_uint progress; /* processes that were begun */
 	pid_t at;	      /* the process that it reads */
+	int err;	      /* -errno of a helper that returns 1 */
 	size_t n_given_up;    /* processes that did not answer */
 	pid_t given_up[GIVEN_UP_MOST];
 };
@@ -137,18 +138,24 @@ static int run_helper(void *ctx)
 	struct dirent *e;
 	DIR *d;
 
+	s->err = sleep ? 0 : -ENOMEM;
 	if (!sleep)
 		return 1;
 	for (uint32_t i = 0; s->answer && i < s->answer->n; i++)
 		add_listed(s, sleep, (pid_t)s->answer->process[i].pid);
 	d = opendir("/proc");
-	for (int i = 0; d && i < PROCESSES_LOOKED && (e = readdir(d)); i++)
-		if (*e->d_name >= '1' && *e->d_name <= '9')
-			add_open(s, sleep, (pid_t)strtol(e->d_name, NULL, 10));
+	if (!d)
+		s->err = -errno;
+	for (int i = 0; d && i < PROCESSES_LOOKED && (e = readdir(d));) {
+		if (*e->d_name < '1' || *e->d_name > '9')
+			continue;
+		add_open(s, sleep, (pid_t)strtol(e->d_name, NULL, 10));
+		i++;
+	}
 	if (d)
 		closedir(d);
 	holder_sleep__free(sleep);
-	return 0;
+	return s->err ? 1 : 0;
 }
 
 /* ---- this process ---- */
@@ -177,6 +184,8 @@ static int run(struct scan *s, struct subprocess_lost *lost)
 		       -ETIMEDOUT &&
 	       s->n_given_up < GIVEN_UP_MOST)
 		give_up(s);
+	if (err == 1)
+		return s->err;
 	return err > 0 ? -ENOMEM : err;
 }
 

@@ -356,7 +356,7 @@ static void test_hostile(void **unused)
 	"{\"devices\": [{\"device\": 0, \"uuid\": \"GPU-1\", \"total\": 1000, \"used\": 900, "     \
 	"\"free\": 100, "                                                                          \
 	"\"reserved_by_driver\": 10, \"hidden\": 20, \"not_explained\": -5, \"slices\": ["         \
-	"{\"slice\": 3, \"uuid\": \"MIG-1\", \"total\": 500, \"used\": 7}, "                             \
+	"{\"slice\": 3, \"uuid\": \"MIG-1\", \"total\": 500, \"used\": 7}, "                       \
 	"{\"slice\": 3, \"uuid\": \"MIG-2\", \"total\": 500, \"used\": 7}], \"holders\": ["
 
 /* Figures of the machine's GPUs, with the labels of dcgm-exporter. */
