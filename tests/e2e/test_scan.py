@@ -3,6 +3,7 @@
 # run: alone
 """Files that other people choose: behind links of a process, in folders of recordings, in file systems that do not answer. None of
 them acts on a device, and none holds up memtrace-bpf or its figures of others."""
+import contextlib
 import ctypes
 import json
 import os
@@ -227,6 +228,29 @@ def test_ps_beside_a_container_that_cannot_be_read():
             stalled.stop()
     finally:
         stalled.stop()
+
+
+def test_ps_beside_a_user_whose_processes_cannot_be_read():
+    """After two silent processes of a user, only the kernel is asked about the user's other ones. Other users' are read."""
+    with contextlib.ExitStack() as stack:
+        pids = []
+        for i in range(2):
+            stalled = Stalled("user-%d" % i, "open", library=".containerenv", more=[chaos.hooks()], at="/run")
+            stack.callback(stalled.stop)
+            stack.enter_context(test_gpu_holders.grouped(stalled.pid, "libpod-%064x.scope" % (os.getpid() << 202 | i + 1)))
+            stack.callback(stalled.stop)
+            pids.append(stalled.pid)
+        for user in ("65534", "0"):
+            other = spawn(["setpriv", "--reuid", user, sys.executable, "-c", "print('ready', flush=True); input()", "another"])
+            other.wait_line("^ready")
+            pids.append(other.pid)
+        env = test_gpu_holders.machine(*("process 0 %d 1G" % pid for pid in pids))
+        code, out, err = tool("ps", "--device", "--json", root=True, env=env)
+        equal(code, 0, "ps --device: %s" % err)
+        (device,) = json.loads(out)["devices"]
+        rows = [test_gpu_holders.row(device, pid) for pid in pids]
+        equal([r["unanswered"] for r in rows], [True, True, True, False], "rows: %s" % rows)
+        check(rows[3]["command"].endswith("another"), "the other user's process: %s", rows[3])
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@
 #define PROCESSES_LOOKED (1 << 22) /* the kernel's most */
 #define WAITS_MOST 500		   /* ms for one process to answer */
 #define GIVEN_UP_MOST 16	   /* then only the kernel is asked about processes */
+#define GIVEN_UP_OF_USER 2	   /* the same for the processes of one user */
 
 /* Shared with the helper. */
 struct scan {
@@ -32,9 +33,13 @@ struct scan {
 	struct holder_processes ps;
 	atomic_uint progress; /* processes that were begun */
 	pid_t at;	      /* the process that it reads */
+	uid_t user;	      /* its user */
 	int err;	      /* -errno of a helper that returns 1 */
 	size_t n_given_up;    /* processes that did not answer */
-	pid_t given_up[GIVEN_UP_MOST];
+	struct {
+		pid_t pid;
+		uid_t user;
+	} given_up[GIVEN_UP_MOST];
 };
 
 const struct holder_process *holder_processes__find(const struct holder_processes *p, pid_t pid)
@@ -59,9 +64,19 @@ static struct holder_process *new_place(struct holder_processes *ps)
 static bool is_done(const struct scan *s, pid_t pid)
 {
 	for (size_t i = 0; i < s->n_given_up; i++)
-		if (s->given_up[i] == pid)
+		if (s->given_up[i].pid == pid)
 			return true;
 	return holder_processes__find(&s->ps, pid);
+}
+
+/* True if so many processes did not answer that only the kernel is asked about this user's. */
+static bool is_spent(const struct scan *s, uid_t user)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < s->n_given_up; i++)
+		n += s->given_up[i].user == user;
+	return n >= GIVEN_UP_OF_USER || s->n_given_up == GIVEN_UP_MOST;
 }
 
 static void begin_process(struct scan *s, pid_t pid)
@@ -79,7 +94,8 @@ static bool add(struct scan *s, struct holder_sleep *sleep, struct holder_proces
 		return true;
 	if (!holder_process__read_kernel(p, sleep))
 		return false;
-	p->unanswered = s->n_given_up == GIVEN_UP_MOST;
+	s->user = p->uid;
+	p->unanswered = is_spent(s, p->uid);
 	*place = *p;
 	s->ps.n++;
 	if (p->unanswered)
@@ -108,12 +124,13 @@ static void add_listed(struct scan *s, struct holder_sleep *sleep, pid_t pid)
 						      .nodes_known = true };
 }
 
-/* False for threads of the kernel, and for zombies. */
+/* False for threads of the kernel, and for zombies: they have no memory. */
 static bool has_program(pid_t pid)
 {
-	char text[2];
+	char text[8192];
 
-	return io__text_of_process(pid, "cmdline", text, sizeof(text)) > 0;
+	return io__text_of_process(pid, "status", text, sizeof(text)) > 0 &&
+	       strstr(text, "\nVmSize:");
 }
 
 /* Adds a process if it has a device node open. */
@@ -125,7 +142,7 @@ static void add_open(struct scan *s, struct holder_sleep *sleep, pid_t pid)
 		return;
 	begin_process(s, pid);
 	holder_process__read_nodes(&p);
-	if (!p.nodes_known && (s->n_given_up == GIVEN_UP_MOST || has_program(pid)))
+	if (!p.nodes_known && has_program(pid))
 		s->ps.closed++;
 	if (p.nodes)
 		add(s, sleep, &p);
@@ -170,7 +187,8 @@ static void give_up(struct scan *s)
 			continue;
 		s->ps.v[i].unanswered = found = true;
 	}
-	s->given_up[s->n_given_up++] = s->at;
+	s->given_up[s->n_given_up].pid = s->at;
+	s->given_up[s->n_given_up++].user = s->user;
 	s->ps.closed = s->ps.left_out = 0; /* the next helper counts them */
 	s->ps.not_read += !found;
 }
