@@ -89,6 +89,24 @@ def test_metrics():
     check("time.sleep" not in text, "a command line is in a label")
 
 
+def ended(text, result):
+    return int(re.search(r'^memtrace_serve_gpu_looks_total\{result="%s"\} (\d+)$' % result, text, re.M)[1])
+
+
+def test_driver_that_is_not_ready():
+    """A look without any GPU does not replace the last one that has figures."""
+    env = machine("process 0 1 2G")
+    s = served(env)
+    text = until(lambda: (x := metrics(s)) and "memtrace_gpu_process_bytes{" in x and x, "figures of GPUs", 60)
+    with open(env["MEMTRACE_DRYRUN_NVML"], "a", encoding="ascii") as f:
+        f.write("hang\n")
+    # The next look may have begun before.
+    text = until(lambda: ended(x := metrics(s), "done") > ended(text, "done") + 1 and x, "two more looks", 120)
+    if s.get("/api/devices").expect().json["devices"]:
+        raise Skip("another process has a device node open")
+    check("memtrace_gpu_process_bytes{" in text, "no figures: %s", text)
+
+
 def looks(s):
     """The processes of `ps --device` that the server runs, without their helpers."""
     found = []
@@ -118,6 +136,7 @@ def test_driver_that_hangs():
         t.join(90)
     equal([a.status for a in answers], [503, 503], "answers about a look that does not end")
     check("has taken 30 s" in answers[0].json["detail"], "detail: %s", answers[0].json)
+    until(lambda: ended(metrics(s), "failed"), "the look that failed is counted", 20)
     until(lambda: not looks(s), "the end of the look", 20)
     without_figures(s.connect(90).get("/api/devices"), "was not ready within 10 s")
 

@@ -100,6 +100,7 @@ struct state {
 	 * none. And when it came, in s since 1970. */
 	json_t *gpus;
 	double gpus_time;
+	uint64_t gpu_looks_done, gpu_looks_failed; /* failed: late, refused or not valid */
 };
 
 void serve_state__init(struct state *s);

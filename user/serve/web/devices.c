@@ -11,7 +11,7 @@
 
 #define SECOND UINT64_C(1000000000)
 #define PAUSE (5 * SECOND)	     /* between two looks */
-#define PAUSE_WITHOUT (300 * SECOND) /* the same on a machine without a GPU */
+#define PAUSE_WITHOUT (300 * SECOND) /* the same, at most, while there is no GPU */
 #define GIVEN_UP (60 * SECOND)	     /* a question that has no answer for so long gets none */
 #define KEPT (300 * SECOND)	     /* an older look is not shown */
 #define DOCUMENT_MAX (16 << 20)	     /* bytes */
@@ -32,6 +32,7 @@ void web_devices__renew(struct web *web)
 		return;
 	if (web->now < d->next || !json_is_true(json_object_get(web->state.hello, "can_trace")))
 		return;
+	web->state.gpu_looks_failed += d->asked != 0;
 	d->asked = ++web->last_id;
 	d->asked_at = web->now;
 	if (link__send(web->link,
@@ -58,21 +59,29 @@ bool web_devices__take(struct web *web, const json_t *answer, int fd)
 	struct web_devices *d = &web->devices;
 	const json_t *id = json_object_get(answer, "id");
 	json_t *doc;
+	bool none;
 
 	if (!d->asked || !json_is_integer(id) || (json_int_t)d->asked != json_integer_value(id))
 		return false;
 	d->asked = 0;
-	d->next = web->now + PAUSE;
 	doc = read_document(fd);
 	if (fd >= 0)
 		close(fd);
-	if (!doc)
+	none = !json_array_size(json_object_get(doc, "devices"));
+	/* Without a GPU, or while its driver is not ready, the pauses become longer. */
+	d->pause = doc && none && d->pause ? 2 * d->pause : PAUSE;
+	if (d->pause > PAUSE_WITHOUT)
+		d->pause = PAUSE_WITHOUT;
+	d->next = web->now + d->pause;
+	web->state.gpu_looks_failed += !doc;
+	web->state.gpu_looks_done += doc != NULL;
+	if (none) {
+		json_decref(doc);
 		return true;
+	}
 	forget(web);
 	web->state.gpus = doc;
 	web->state.gpus_time = clock__date();
-	if (!json_array_size(json_object_get(doc, "devices")))
-		d->next = web->now + PAUSE_WITHOUT;
 	d->taken = web->now;
 	return true;
 }

@@ -825,6 +825,18 @@ static void put_captures(struct metrics_writer *w)
 	put_one(w, &lost, s->lost);
 }
 
+static void put_looks(struct metrics_writer *w)
+{
+	static const struct openmetrics_family f = { "serve_gpu_looks", "counter", NULL,
+						     "Looks at the GPUs, by result." };
+
+	put_head(w, &f);
+	openmetrics__name(w->out, &f);
+	fprintf(w->out, "{result=\"done\"} %" PRIu64 "\n", w->state->gpu_looks_done);
+	openmetrics__name(w->out, &f);
+	fprintf(w->out, "{result=\"failed\"} %" PRIu64 "\n", w->state->gpu_looks_failed);
+}
+
 /* Writes no series if pushing is off. */
 static void put_pushes(struct metrics_writer *w)
 {
@@ -886,6 +898,7 @@ static void put_self(struct metrics_writer *w, const struct metrics *m)
 	put_one(w, &samples, w->state->samples);
 	put_traces(w);
 	put_captures(w);
+	put_looks(w);
 	put_pushes(w);
 	put_requests(w, m);
 	if (getrusage(RUSAGE_SELF, &u))

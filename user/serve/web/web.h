@@ -102,6 +102,7 @@ struct web_devices {
 	uint64_t asked;	   /* ID of the question to the broker without an answer; 0: none */
 	uint64_t asked_at; /* when it was sent */
 	uint64_t next;	   /* no further question before */
+	uint64_t pause;	   /* from the last look to `next` */
 	uint64_t taken;	   /* when state.gpus came */
 };
 

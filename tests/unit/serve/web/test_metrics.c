@@ -210,6 +210,7 @@ static void test_captures(void **unused)
 	add_process(s, 77, "other", 0, -1);
 	s->captures_done = 3;
 	s->lost = 2;
+	s->gpu_looks_failed = 4;
 	s->push = json_loads("{\"otlp\": {\"sent\": 5, \"failed\": 1}}", 0, NULL);
 	text = written(s, &m, false);
 	check_has(text, "memtrace_capture_timestamp_seconds{target=\"train\"} 1700000000.500");
@@ -233,6 +234,7 @@ static void test_captures(void **unused)
 	check_has(text, "memtrace_serve_recordings_bytes 300");
 	check_has(text, "memtrace_serve_captures_total{result=\"done\"} 3");
 	check_has(text, "memtrace_serve_lost_events_total 2");
+	check_has(text, "memtrace_serve_gpu_looks_total{result=\"failed\"} 4");
 	check_has(text, "memtrace_serve_pushes_total{to=\"otlp\",result=\"sent\"} 5");
 	assert_int_equal(count(text, "made up"), 0);
 	assert_int_equal(count(text, "memtrace_capture_drift_bytes{"), 0);
