@@ -109,7 +109,7 @@ def start_service(cwd):
 
 def start_gpu(cwd, job):
     """A GPU that the workers of a killed server hold, and a job. Its driver is the dry run's: the variables for it."""
-    server = harness.spawn([harness.python(), "serve.py"], cwd=cwd, kept=True, env=dict(os.environ, LD_PRELOAD=PRELOAD))
+    server = harness.spawn([harness.python(), "serve.py"], cwd=cwd, kept=True, session=True, env=dict(os.environ, LD_PRELOAD=PRELOAD))
     workers = harness.until(lambda: len(x := re.findall(r"worker (\d+)", server.stdout())) == 3 and x, "three workers", 120)
     os.kill(server.pid, signal.SIGKILL)
     server.popen.wait(60)

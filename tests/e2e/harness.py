@@ -180,15 +180,16 @@ def state_of(pid):
 
 
 class Process:
-    """A child whose output is collected line by line; root=True: through sudo if needed; kept=True: also for the following tests."""
+    """A child whose output is collected line by line; root=True: through sudo if needed; kept=True: also for the following tests;
+    session=True: in a session of its own, as a user's shell starts it, so that a child that loses it gets a parent of another session."""
 
-    def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None, kept=False, popen=subprocess.Popen):
+    def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None, kept=False, popen=subprocess.Popen, session=False):
         self.root = root and not IS_ROOT
         self.kept = kept
         self.command = sudo(command) if root else command
         self.out, self.err = [], []
         self.lock = threading.Condition()
-        self.popen = popen(self.command, stdin=stdin, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd)
+        self.popen = popen(self.command, stdin=stdin, stdout=stdout or subprocess.PIPE, stderr=subprocess.PIPE, env=env, cwd=cwd, **({"start_new_session": True} if session else {}))
         self.started = time.monotonic()
         self.readers = []
         for stream, lines in ((self.popen.stdout, self.out), (self.popen.stderr, self.err)):

@@ -106,7 +106,7 @@ def test_workers_of_a_killed_parent():
     """The three workers of a killed service come first, with the reason and PyTorch's figures. What others hold is named, too."""
     needs_nodes()
     other = holder()
-    service = spawn(["unshare", "--mount", "sh", "-c", NODES, "sh", python(), "-u", "-c", SERVICE],
+    service = spawn(["unshare", "--mount", "sh", "-c", NODES, "sh", python(), "-u", "-c", SERVICE], session=True,
                     env={**os.environ, "LD_PRELOAD": os.path.join(DRYRUN, "libcuda.so.1"), "SLURM_JOB_ID": "4711"})
     workers = [int(service.wait_line("^worker %d " % i, 120).split()[2]) for i in range(3)]
     try:
@@ -226,7 +226,8 @@ time.sleep(600)""")
 
 @contextlib.contextmanager
 def grouped(pid, name, *folders):
-    """The process is in a control group of this name, below those folders. Yields its path. Removes it when it is empty."""
+    """The process is in a control group of this name, below those folders. Yields its path. At the end, ends the process and removes the
+    group."""
     top = scratch("cgroup-" + name)
     os.mkdir(top)
     if subprocess.run(["mount", "-t", "cgroup2", "none", top], capture_output=True, check=False).returncode:
@@ -239,6 +240,8 @@ def grouped(pid, name, *folders):
             f.write(str(pid))
         yield groups[-1]
     finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
         try:
             until(lambda: not os.path.exists(groups[-1]) or not remove(groups[-1]), "the end of the group", 20)
             for group in reversed(groups[:-1]):  # another run of the tests may still have its own in it
@@ -249,7 +252,7 @@ def grouped(pid, name, *folders):
 
 def test_removed_cgroup():
     """A process that has ended in a control group that was removed after it: docker rm -f, for the kernel."""
-    parent = holder(program=PARENT)
+    parent = holder(program=PARENT, session=True)
     child = int(parent.wait_line("^child", 20).split()[1])
     identity = "%064x" % (os.getpid() << 200)
     with grouped(child, "docker-%s.scope" % identity):
@@ -270,7 +273,7 @@ def test_end_of_all():
                                           (("slurm", "uid_0", "job_%d" % os.getpid()), "step_0", "scancel %d" % os.getpid(), "job")):
         if title == "container" and os.path.exists("/var/lib/docker/containers"):
             continue
-        parent = holder(program=PARENT)
+        parent = holder(program=PARENT, session=True)
         child = int(parent.wait_line("^child", 20).split()[1])
         with grouped(child, name, *folders):
             os.kill(parent.pid, signal.SIGKILL)
@@ -280,7 +283,6 @@ def test_end_of_all():
             equal((h["end_command"], h["end_all_command"]), ("sudo kill %d" % child, command), title)
             _, out, _ = tool("ps", "--device", root=True, env=env)
             check(". To end it: sudo kill %d. To end its whole %s: %s\n" % (child, title, command) in " ".join(out.split(" ")), "text: %s", out)
-            os.kill(child, signal.SIGKILL)
 
 
 def remove(group):
