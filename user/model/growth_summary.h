@@ -141,7 +141,7 @@ const char *growth_summary__between(enum growth_clock c);
 char *growth_summary__inside(const struct growth_inside *in, const char *cwd,
 			     char buf[GROWTH_SUMMARY_TEXT]);
 /* Writes the lines that drive peaks: "most of it at net.py:9 (forward), with the input of
- * train.py:24 (main), 8.00 MiB in the last step". "": none is known. */
+ * train.py:24 (main), 8.00 MiB in the last one". "": none is known. */
 char *growth_summary__drivers(const struct growth_peaks *p, const char *cwd,
 			      char buf[GROWTH_SUMMARY_TEXT]);
 /* JSON keys: "bytes_per_step", "bytes_per_second" or "bytes_per_request"; "steps", "slices" or

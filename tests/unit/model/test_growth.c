@@ -576,6 +576,37 @@ static void test_calls(void **state)
 	world__free(&w);
 }
 
+/* Activations are live at the end of a call, and freed by the backward pass before the next one. If
+ * the batches grow, so do they; nothing stays. */
+static void test_calls_before_backward(void **state)
+{
+	struct world w = watched(BY_LINE);
+	uint32_t net = module(&w, "", "Net", "Net"), forward, backward;
+	struct growth g;
+
+	forward = stack_of(&w,
+			   (struct frame_spec[]){ { "/home/u/a.py", "main", 0 },
+						  { "/home/u/a.py", "forward", net } },
+			   2, MT_WALK_OK);
+	backward = simple(&w, "/home/u/a.py", "main", 9);
+	for (uint64_t i = 0; i < 60; i++) {
+		uint64_t size = (1 + i / 4) * 1000 * KIB;
+
+		feed(&w, (struct event){ .kind = EVENT_CALL, .module = net });
+		alloc(&w, CPU, 0x900000, size, forward);
+		alloc(&w, CPU, 0x10, KIB, backward); /* outside of the call: it has ended */
+		dealloc(&w, CPU, 0x900000, size);
+		dealloc(&w, CPU, 0x10, KIB);
+	}
+	g = judged(&w, "cpu");
+	assert_int_equal(g.clock, GROWTH_CALLS);
+	assert_int_equal(g.steps, 60);
+	assert_int_equal(g.n, 0);
+	assert_true(growth__peaks_grow(&g, TREND_MEDIUM));
+	growth__free(&g);
+	world__free(&w);
+}
+
 /* Each request has its own thread: a call ends when the next one begins, in any of them. */
 static void test_calls_of_many_threads(void **state)
 {
@@ -876,6 +907,7 @@ int main(void)
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_calls_then_steps),
 		cmocka_unit_test(test_calls),
+		cmocka_unit_test(test_calls_before_backward),
 		cmocka_unit_test(test_calls_of_many_threads),
 		cmocka_unit_test(test_bytes_were_live),
 		cmocka_unit_test(test_requests),

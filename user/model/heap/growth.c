@@ -1174,7 +1174,7 @@ static void describe_values(const struct judge *j)
 	growth->clock = clock_of(j);
 	growth->steps = progress->passed;
 	if (j->track == TRACK_INSIDE) {
-		growth->steps = j->w->inside.calls;
+		growth->steps = j->w->inside.calls + j->m->steps.growth_lacks_call;
 		growth->after_steps = j->w->track[TRACK_STEPS].passed;
 	} else if (growth->clock == GROWTH_STEPS || growth->clock == GROWTH_CALLS) {
 		growth->steps = model__whole_steps(j->m);

@@ -723,10 +723,7 @@ static int handle_event(struct model *m, struct dev *dev, const struct event *e,
 			note_census(dev, e);
 		return 0;
 	case EVENT_STEP:
-		/* A call that is still open has ended without a sign. */
-		if (m->steps.caller && steps__close_call(m))
-			return -ENOMEM;
-		return steps__end(m, STEP_OPT, e->time);
+		return steps__optimizer(m, e->time);
 	case EVENT_CALL:
 	case EVENT_ENTER:
 	case EVENT_LEAVE:

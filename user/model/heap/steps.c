@@ -37,7 +37,8 @@ static int steps__grow(struct model *m, enum step_kind kind)
 	return 0;
 }
 
-int steps__end(struct model *m, enum step_kind kind, uint64_t time)
+/* Notes the end of a step. Returns 0 or -ENOMEM. */
+static int end_step(struct model *m, enum step_kind kind, uint64_t time)
 {
 	struct steps *s = &m->steps;
 	uint64_t start = s->last_end[kind]; /* 0 for the first step: see span_of() */
@@ -63,15 +64,35 @@ int steps__end(struct model *m, enum step_kind kind, uint64_t time)
 	for (uint32_t d = 0; d < m->ndevs; d++)
 		m->devs[d]->phase_over = true;
 	category__step(m);
-	/* model__finish() ends a call that is still open. Frees at the process's exit may have
-	 * changed the live bytes meanwhile, so growth does not count that call. */
-	return m->growth && !m->finished ? growth__end_step(m, kind) : 0;
+	return 0;
 }
 
 int steps__close_call(struct model *m)
 {
 	m->steps.caller = NULL;
-	return steps__end(m, STEP_CALL, m->steps.call_last);
+	m->steps.growth_lacks_call = true;
+	return end_step(m, STEP_CALL, m->steps.call_last);
+}
+
+/* Ends a call that is still open, and gives growth its value for the last call: the bytes that are
+ * live when the next call or the optimizer begins. At the end of a call its activations are live,
+ * until the backward pass frees them. The last call of all gets no value: frees at the process's
+ * exit may have changed the live bytes. Returns 0 or -ENOMEM. */
+static int settle_call(struct model *m)
+{
+	if (m->steps.caller && steps__close_call(m))
+		return -ENOMEM;
+	if (!m->steps.growth_lacks_call || !m->growth)
+		return 0;
+	m->steps.growth_lacks_call = false;
+	return growth__end_step(m, STEP_CALL);
+}
+
+int steps__optimizer(struct model *m, uint64_t time)
+{
+	if (settle_call(m) || end_step(m, STEP_OPT, time))
+		return -ENOMEM;
+	return m->growth ? growth__end_step(m, STEP_OPT) : 0;
 }
 
 /* Handles EVENT_CALL: a call of a root module begins. No event says that a call returns, so the
@@ -79,13 +100,10 @@ int steps__close_call(struct model *m)
 int steps__call(struct model *m, const struct event *e)
 {
 	struct thread_state *caller = m->threads.all[e->thread];
-	int err = 0;
 
 	layers__close(m, caller);
-	if (m->steps.caller)
-		err = steps__close_call(m);
-	if (err)
-		return err;
+	if (settle_call(m))
+		return -ENOMEM;
 	if (!m->steps.called) {
 		m->steps.called = true;
 		m->steps.last_end[STEP_CALL] = e->time;

@@ -34,10 +34,12 @@ struct steps {
 	struct thread_state *caller;
 	uint32_t call_module;
 	uint64_t call_last;
+	bool growth_lacks_call; /* the last call has ended, and growth has no value for it yet */
 };
-/* The functions return 0 or -ENOMEM. steps__end(): a step ended. steps__call(): an EVENT_CALL.
- * steps__alloc(): an allocation, which may be the first one outside of the call under way. */
-int steps__end(struct model *m, enum step_kind kind, uint64_t time);
+/* The functions return 0 or -ENOMEM. steps__optimizer(): an EVENT_STEP. steps__call(): an
+ * EVENT_CALL. steps__alloc(): an allocation, which may be the first one outside of the call under
+ * way. */
+int steps__optimizer(struct model *m, uint64_t time);
 int steps__call(struct model *m, const struct event *e);
 int steps__alloc(struct model *m, uint64_t time, uint32_t stack, uint8_t walk);
 /* Ends the call under way. */

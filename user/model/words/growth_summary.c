@@ -695,7 +695,7 @@ char *growth_summary__drivers(const struct growth_peaks *p, const char *cwd,
 			       words__location(where, &p->line->row, cwd, 200));
 	if (p->input.file)
 		snprintf(buf + len, GROWTH_SUMMARY_TEXT - len,
-			 "%swith the input of %.900s, %s in the last step", len ? ", " : "",
+			 "%swith the input of %.900s, %s in the last one", len ? ", " : "",
 			 words__location(where, &p->input, cwd, 200),
 			 text__bytes(bytes, sizeof(bytes), p->input.bytes));
 	return buf;
