@@ -10,7 +10,7 @@ something failed, or when what matters most could not be run.
     tests/run.py --ring nightly=fleet        a group of them: `make night-fleet`
     tests/run.py unit fuzz                   all unit tests, all fuzzers on their corpora; unit/model, unit/model/test_rows: fewer
     tests/run.py http test_exact ...         what serve answers, and this file: all tests of each, of any ring
-    tests/run.py --stress 5 test_exact ...   each 5 times, next to 6 busy processes
+    tests/run.py --stress 5 test_exact ...   5 rounds of them, next to 6 busy processes
     tests/run.py --first-failure unit ...    in this order, and no more once one fails
 
 tests/README.md has the rings, and the words of a file's header.
@@ -43,7 +43,7 @@ UNIT_SECONDS, FILE_SECONDS, GRACE = 300, 900, 10  # a job that is not over then 
 # CHECK_CPU there, and those of ring 3 or named on the command line, which run whole, at least WHOLE_CPU.
 UNIT_CPU, FILE_CPU, CHECK_CPU, WHOLE_CPU = 12, 60, 30, 300
 DEAREST = 20
-BUSY = 6  # busy processes next to a file under --stress
+BUSY = 6  # busy processes next to the tests under --stress
 
 
 class Job:
@@ -314,14 +314,16 @@ def dearest(jobs):
 
 
 def stress(jobs, rounds):
-    """Runs each job so often beside busy processes, which end with this one. Each round has its log."""
+    """Runs all jobs so often beside busy processes, which end with this one. Each round has its logs."""
     sums = Sums()
     busy = [subprocess.Popen([sys.executable, "-c", "import os\nwhile os.getppid() == %d: pass" % os.getpid()]) for _ in range(BUSY)]
     try:
-        for job in jobs:
-            for i in range(rounds):
+        for i in range(rounds):
+            for job in jobs:
                 job.log = log_of("%s.%d" % (job.name, i + 1))
-                run_together([job], sums.show)
+            run(jobs, sums)
+            if len(jobs) > 1:
+                print("round %d: %d passed, %d failed so far" % (i + 1, sums.passed, sums.failed), flush=True)
     finally:
         for p in busy:
             p.kill()
@@ -353,8 +355,7 @@ def interpreters(ring):
         os.environ["MEMTRACE_TORCH_PYTHONS"] = ":".join(filter(None, found))
 
 
-def run(chosen):
-    sums = Sums()
+def run(chosen, sums):
     run_together(order(job for job in chosen if "alone" not in job.words), sums.show)
     for job in chosen:
         if "alone" in job.words:
@@ -400,7 +401,7 @@ def main():
         if args.first_failure:
             sums = run_to_failure(chosen)
         else:
-            sums = stress(chosen, args.stress) if args.stress else run(chosen)
+            sums = stress(chosen, args.stress) if args.stress else run(chosen, Sums())
         if len(chosen) > 1:
             dearest(chosen)
         sys.exit(conclude(sums))
