@@ -9,7 +9,7 @@ import subprocess
 import packages
 from packages import Skip, check, equal, harness, listing, run, scratch
 
-VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14")
+VERSIONS = ("3.8", "3.9", "3.10", "3.11", "3.12", "3.13", "3.14", "3.15")
 # A user's environment: the harness keeps byte code of imports in a folder of its own.
 CLEAN = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
 _environments = {}
