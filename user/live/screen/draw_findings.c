@@ -61,7 +61,7 @@ void draw_findings(struct paint *p, struct live_state *s, int y, int rows)
 	findings__list(mem, &proc->findings, (size_t)p->columns);
 	if (*live_proc__say_rss(proc, rss))
 		text__paragraph(mem, (size_t)p->columns, "", "  ", "%s", rss);
-	fclose(mem);
-	draw_lines(p, s, text, y, rows);
+	if (!fclose(mem) && text)
+		draw_lines(p, s, text, y, rows);
 	free(text);
 }

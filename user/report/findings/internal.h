@@ -75,7 +75,7 @@ struct findings_page {
 	size_t size;			/* length of text */
 	size_t lines;			/* lines printed so far */
 	size_t faults, shown, left_out; /* findings */
-	bool broken;			/* memory is short */
+	bool broken;			/* memory is short: nothing more is printed */
 };
 void findings_page__begin(struct findings_page *p);
 /* Prints the head. faults: number of findings that are faults, which come first. */

@@ -122,7 +122,10 @@ static bool say_head(FILE *out, const struct findings_source *source, size_t wid
 				      model__steps_are_calls(source->model) ? "call" : "step"),
 			text__time(each, sizeof(each), model__step_time(source->model)));
 	fputs(text__time(time, sizeof(time), model__length(source->model, source->duration)), mem);
-	fclose(mem);
+	if (fclose(mem) || !text) {
+		free(text);
+		return false;
+	}
 	text__paragraph(out, width, "", "  ", "%s", text);
 	free(text);
 	return true;
@@ -194,21 +197,24 @@ static void print_finding(FILE *out, const struct finding *f, size_t number, con
 
 void findings_page__begin(struct findings_page *p)
 {
+	if (p->broken)
+		return;
 	p->mem = open_memstream(&p->text, &p->size);
 	p->broken = !p->mem;
 }
 
 /* Closes mem, and prints before and then its text. Returns false, and prints nothing, if the page
- * would get more than max_lines lines. */
+ * would get more than max_lines lines, or if memory is short (p->broken). */
 static bool flush_lines(struct findings_page *p, const char *before, size_t max_lines)
 {
-	bool fits;
+	bool fits = false;
 
 	if (p->broken)
 		return false;
-	fclose(p->mem);
+	p->broken = fclose(p->mem) || !p->text;
 	p->mem = NULL;
-	fits = p->lines + count_lines(before) + count_lines(p->text) <= max_lines;
+	if (!p->broken)
+		fits = p->lines + count_lines(before) + count_lines(p->text) <= max_lines;
 	if (fits) {
 		fputs(before, p->out);
 		fputs(p->text, p->out);
@@ -235,7 +241,7 @@ static const char *say_heading(const struct finding *f, bool follows_faults)
 
 void findings_page__add(struct findings_page *p, const struct finding *f, const char *ranks)
 {
-	bool saving = p->shown >= p->faults;
+	bool saving = p->shown >= p->faults, follows_faults = p->shown == p->faults;
 
 	if (p->left_out) {
 		p->left_out++;
@@ -245,7 +251,7 @@ void findings_page__add(struct findings_page *p, const struct finding *f, const 
 	if (p->broken)
 		return;
 	print_finding(p->mem, f, saving ? 0 : p->shown + 1, ranks, p->width);
-	if (flush_lines(p, say_heading(f, p->shown == p->faults), PAGE_LINES - LAST_LINES))
+	if (flush_lines(p, say_heading(f, follows_faults), PAGE_LINES - LAST_LINES))
 		p->shown++;
 	else
 		p->left_out++;
@@ -318,7 +324,9 @@ void findings__list(FILE *out, const struct findings *f, size_t width)
 	if (!f->faults)
 		print_no_fault(out, f, width);
 	for (size_t i = 0; i < f->n; i++) {
-		fputs(say_heading(&f->all[i], i == f->faults), out);
+		bool follows_faults = i == f->faults;
+
+		fputs(say_heading(&f->all[i], follows_faults), out);
 		print_finding(out, &f->all[i], i < f->faults ? i + 1 : 0, NULL, width);
 	}
 }
