@@ -908,6 +908,7 @@ static int read_once(struct attach_stage *stage)
 		return err;
 	}
 	stage->readings++;
+	/* Used only if the sums do not agree later. */
 	stage->why_torn = read.consistent ? "some calls that allocated segments are unknown"
 					  : read.why;
 	err = attach_state__read(stage->held, &read);
@@ -973,7 +974,8 @@ static int pass_on(struct attach_stage *stage, const struct event *event)
 	return stage->next ? stage->next->event(stage->next, event) : 0;
 }
 
-/* Passes on the state at attach and the events held. Later events pass at once. */
+/* Passes on the state at attach and the events held. Later events pass at once. exact: above 0, the
+ * readings and the events agree. 0, -ENOMEM or a sink's error. */
 static int end_holding(struct attach_stage *stage, int exact)
 {
 	struct attach_state *held = stage->held;
@@ -1008,8 +1010,8 @@ static bool is_overdue(const struct attach_stage *stage, uint64_t now)
 }
 
 /* Compares events and readings. Ends the holding if the state is exact, or will not get so.
- * read_err: error of the last reading. whole: all events up to that reading came. 0, -ENOMEM or a
- * sink's error. */
+ * read_err: error of the last reading. whole: all events up to that reading came. now: ns since
+ * start. 0, -ENOMEM or a sink's error. */
 static int end_if_settled(struct attach_stage *stage, int read_err, bool whole, uint64_t now)
 {
 	int exact;
@@ -1034,8 +1036,9 @@ static int end_if_settled(struct attach_stage *stage, int read_err, bool whole, 
 	return read_err == -ENOTSUP ? end_holding(stage, exact) : 0;
 }
 
-/* Reads what was allocated at attach, unless attach_stage__begin() has just done it. Returns as
- * attach_stage__read(). */
+/* Reads what was allocated at attach, unless attach_stage__begin() has just done it. now: ns since
+ * start. 1: the reading waits for attach_stage__take(); 0: none; negative: -ENOMEM or a sink's
+ * error. */
 static int read_state(struct attach_stage *stage, uint64_t now)
 {
 	int err = stage->fresh ? 0 : read_once(stage);
@@ -1058,7 +1061,8 @@ static uint64_t segment_hash(const struct attach_stage *stage, const struct cuda
 	return hash__bytes(stage->seed, values, sizeof(values));
 }
 
-/* Emits a segment, unless it is partial or was emitted with the same properties. */
+/* Emits a segment, unless it is partial or was emitted with the same properties. now: ns since
+ * start. 0, -ENOMEM or a sink's error. */
 static int emit_segment(struct attach_stage *stage, const struct cuda_segment *segment,
 			uint64_t now)
 {
@@ -1085,7 +1089,8 @@ static int emit_segment(struct attach_stage *stage, const struct cuda_segment *s
 
 /* Reads the tables for new segments: the call that takes a segment does not say its stream and
  * pool. The reading counts only if no segment comes or goes until it is passed on: otherwise it is
- * of another moment of the stream. Returns as attach_stage__read(). */
+ * of another moment of the stream. now: ns since start. 1: the reading waits for
+ * attach_stage__take(); 0: the tables cannot be read now; or -ENOMEM. */
 static int read_segments(struct attach_stage *stage, uint64_t now)
 {
 	int err;
@@ -1099,8 +1104,8 @@ static int read_segments(struct attach_stage *stage, uint64_t now)
 	return 1;
 }
 
-/* Passes on the segments of a reading, unless segments came or went since: then reads again
- * later. */
+/* Passes on the segments of a reading, unless segments came or went since: then reads again later.
+ * whole: all events up to the reading came. now: ns since start. 0, -ENOMEM or a sink's error. */
 static int take_segments(struct attach_stage *stage, bool whole, uint64_t now)
 {
 	int err = 0;

@@ -390,7 +390,7 @@ bool session__quiet(const struct session *session)
 {
 	uint64_t now = session__now(session);
 
-	if (session->no_torch && session->target.has_python && !session->torch_came)
+	if (session->no_torch && session->target.has_python && !session->torch_refused)
 		return false; /* the process may import PyTorch, whose code runs soon after */
 	return session->attached && now > session->begins + BEGINS && now - session->busy > QUIET &&
 	       attach_stage__settled(session->attach) &&
@@ -522,8 +522,8 @@ static int take_last_readings(struct session *session)
 }
 
 /* Emits what was recorded until the programs were stopped. Accounts for all records of a process in
- * a group, which the group forgets next; for other processes finish_stages() does. Returns as
- * session__account(). */
+ * a group, which the group forgets next; for other processes finish_stages() does. 0,
+ * -ENOMEM or the sink's error. */
 static int drain_last(struct session *session, struct sink *sink)
 {
 	int err = session__pump(session, sink);
@@ -537,8 +537,8 @@ static int drain_last(struct session *session, struct sink *sink)
 	return err || !session->opts.group ? err : session__account(session);
 }
 
-/* Passes on all that is left, once the probes are removed. end: the stop, ns since start. Returns
- * as session__account(). */
+/* Passes on all that is left, once the probes are removed. end: the stop, ns since start. 0,
+ * -ENOMEM or the sink's error. */
 static int finish_stages(struct session *session, struct sink *sink, uint64_t end)
 {
 	int err = session->opts.group ? 0 : session__account(session), rounds = 0;

@@ -710,7 +710,7 @@ static int open_stages(struct session *session)
 		       : 0;
 }
 
-/* True if none of PyTorch's code can have run before now. */
+/* True if none of PyTorch's code can have run before now. False also if the map is unreadable. */
 static bool is_before_torch(const struct session *session)
 {
 	struct maps maps;
@@ -730,32 +730,47 @@ static int set_from_start(struct session *session, bool from_start)
 	return facts__set(session->facts, "attached_at", from_start ? "start" : "live");
 }
 
+/* True if events that begin now have all memory that the session records. */
+static bool began_with_all_memory(const struct session *session)
+{
+	if (session->wait.joined_early)
+		return true;
+	if (session->no_torch)
+		return session->opts.started && session->opts.host;
+	return is_before_torch(session);
+}
+
 /* The probes are in place: events begin now. 0 or -ENOMEM. */
 static int begin_events(struct session *session)
 {
-	bool from_start = session->no_torch ? session->opts.started && session->opts.host
-					    : is_before_torch(session);
+	bool from_start = began_with_all_memory(session);
 	int err;
 
 	session->decoder->start = decoder__clock(session->decoder);
 	err = session__set_start(session); /* at once: events count their time from here */
 	if (err)
 		return err;
-	if (session->no_torch)
+	if (session->no_torch) {
 		err = facts__set(session->facts, "allocator", "none");
+		if (err)
+			return err;
+	}
+	err = set_from_start(session, from_start);
 	if (err)
-		return -ENOMEM;
-	err = set_from_start(session, from_start || session->wait.joined_early);
-	if (err)
-		return -ENOMEM;
+		return err;
 	session->attached = true;
 	err = session__begin_host(session, false);
 	if (err)
 		return err;
 	err = session__begin_malloc(session);
-	if (!err && !session->opts.steps_only)
+	if (err)
+		return err;
+	if (!session->opts.steps_only) {
 		err = attach_stage__begin(session->attach);
-	return err ? err : open_census_stage(session);
+		if (err)
+			return err;
+	}
+	return open_census_stage(session);
 }
 
 /* Sets *failure: PyTorch lacks a function that is needed, or its file cannot be read. Returns the
@@ -816,10 +831,9 @@ static int attach(struct session *session, struct failure *failure)
 	return begin_events(session) ? no_memory(failure) : 0;
 }
 
-/* From now on the session has PyTorch: opens what open_stages() left out. 0 or -ENOMEM. */
+/* Opens what open_stages() left out without PyTorch. 0 or -ENOMEM. */
 static int open_torch_stages(struct session *session)
 {
-	session->no_torch = session->decoder->no_torch = false;
 	if (facts__set(session->facts, "allocator", "") || session__set_torch_facts(session))
 		return -ENOMEM;
 	if (!session->opts.no_autograd && autograd__attach(session->decoder))
@@ -834,8 +848,9 @@ static int open_torch_stages(struct session *session)
 	return 0;
 }
 
-/* Records tensors, too, if PyTorch has come into a process whose host memory is recorded. 0;
- * -EAGAIN: it has not; or other negative with *failure. */
+/* Records tensors, too, if PyTorch has come into a process whose host memory is recorded. Clears
+ * no_torch as soon as nothing speaks against it. 0; -EAGAIN: it has not come; or other negative
+ * with *failure. */
 static int add_torch(struct session *session, struct failure *failure)
 {
 	struct mt_py_layout layout;
@@ -854,6 +869,7 @@ static int add_torch(struct session *session, struct failure *failure)
 	if (cuda_calls__any(session->decoder->calls) || !is_before_torch(session))
 		return failure__set(failure, EXIT_UNUSABLE, -EBUSY,
 				    "it has begun to use memory before");
+	session->no_torch = session->decoder->no_torch = false;
 	if (open_torch_stages(session))
 		return no_memory(failure);
 	err = attach_all(session, failure);
@@ -884,23 +900,25 @@ static bool may_map_torch(struct session *session)
 int session__meet_torch(struct session *session)
 {
 	struct failure failure;
+	bool waits_on;
 	int err;
 
-	if (!session->no_torch || session->torch_came || session->blind || session->stopped ||
+	if (!session->no_torch || session->torch_refused || session->blind || session->stopped ||
 	    !may_map_torch(session))
 		return 0;
 	err = add_torch(session, &failure);
-	release_command(session, err == -EAGAIN);
-	if (err == -EAGAIN)
+	waits_on = err == -EAGAIN;
+	release_command(session, waits_on);
+	if (waits_on)
 		return 0;
 	if (err == -ENOMEM)
 		return err;
-	if (!err) {
+	if (!err) { /* no_torch is false now */
 		log_info("PID %d has imported PyTorch: recording its tensors, too",
 			 (int)proc__pid(session->target.proc));
 		return 0;
 	}
-	session->torch_came = true;
+	session->torch_refused = true;
 	facts__set(session->facts, "torch_came", "1");
 	log_warn(
 		"PID %d has imported PyTorch, and this capture goes on without its tensors: %s. To "
@@ -912,10 +930,12 @@ int session__meet_torch(struct session *session)
 int session__attach(struct session *session, struct failure *failure)
 {
 	int err = await_torch(session, failure);
+	bool waits_on;
 
 	if (!err)
 		err = take_number(session) ? attach(session, failure) : -EAGAIN;
-	release_command(session, err == -EAGAIN);
+	waits_on = err == -EAGAIN;
+	release_command(session, waits_on);
 	return err;
 }
 

@@ -138,7 +138,7 @@ struct session {
 	bool forked; /* from session__new_forked() */
 	/* There is no PyTorch: calls into CUDA and host memory are recorded, until PyTorch comes. */
 	bool no_torch;
-	bool torch_came;      /* with no_torch: PyTorch came, and its tensors cannot be recorded */
+	bool torch_refused;   /* with no_torch: PyTorch came, and its tensors cannot be recorded */
 	bool behind;	      /* the ring was not drained to its end */
 	bool stopped;	      /* the programs record and count no more */
 	bool blind;	      /* the probes are removed: code objects must not be read any more */

@@ -105,7 +105,7 @@ static int insert_range(struct sleep_stage *stage, size_t i, const struct range 
 }
 
 /* Divides the range that contains addr, so that one begins there. Blocks count in both halves.
- * Returns as insert_range(). */
+ * 0, -ENOMEM or -ENOSPC. */
 static int divide_at(struct sleep_stage *stage, uint64_t addr)
 {
 	size_t i = find_index(stage, addr);
@@ -123,8 +123,8 @@ static int divide_at(struct sleep_stage *stage, uint64_t addr)
 	return err;
 }
 
-/* The ranges in [addr, addr + size), as indices [*from, *to), divided at both ends. Returns as
- * insert_range(). */
+/* The ranges in [addr, addr + size), as indices [*from, *to), divided at both ends. 0, -ENOMEM or
+ * -ENOSPC; *from and *to are set in any case. */
 static int find_slice(struct sleep_stage *stage, uint64_t addr, uint64_t size, size_t *from,
 		      size_t *to)
 {
@@ -137,8 +137,7 @@ static int find_slice(struct sleep_stage *stage, uint64_t addr, uint64_t size, s
 	return err;
 }
 
-/* Adds r where no range is in its place: in all gaps of its addresses. Returns as
- * insert_range(). */
+/* Adds r where no range is in its place: in all gaps of its addresses. 0, -ENOMEM or -ENOSPC. */
 static int fill_gaps(struct sleep_stage *stage, struct range r)
 {
 	uint64_t end = r.addr + r.size;
@@ -165,8 +164,8 @@ static bool has_blocks(const struct range *range)
 	return range->blocks || range->listed;
 }
 
-/* Forgets ranges whose addresses are given back: they do not count as put to sleep. Returns as
- * insert_range(). */
+/* Forgets ranges whose addresses are given back: they do not count as put to sleep. 0,
+ * -ENOMEM or -ENOSPC. */
 static int forget_ranges(struct sleep_stage *stage, uint64_t addr, uint64_t size)
 {
 	size_t from, to;
@@ -240,7 +239,7 @@ static int end_transition(struct sleep_stage *stage)
 }
 
 /* Ends the transition if it is over by now (ns since start): after SETTLED if all memory has
- * changed, otherwise after QUIET. Returns as end_transition(). */
+ * changed, otherwise after QUIET. 0, -ENOMEM or the sink's error. */
 static int end_if_over(struct sleep_stage *stage, uint64_t now)
 {
 	uint64_t mapped, asleep;
@@ -259,7 +258,8 @@ static int end_if_over(struct sleep_stage *stage, uint64_t now)
 }
 
 /* Counts bytes that were mapped again (wakes) or unmapped, in the transition under way. If that
- * goes the other way, ends it and begins another. Returns as end_transition(). */
+ * goes the other way, ends it and begins another. time: of the call. 0, -ENOMEM or the sink's error.
+ */
 static int count_change(struct sleep_stage *stage, bool wakes, uint64_t bytes, uint64_t time)
 {
 	int err = stage->open && stage->wakes != wakes ? end_transition(stage) : 0;
@@ -277,8 +277,8 @@ static int count_change(struct sleep_stage *stage, bool wakes, uint64_t bytes, u
 
 /* ---- the events ---- */
 
-/* Handles a call of code other than PyTorch's allocator that maps or unmaps memory. Returns as
- * end_transition(), or -ENOSPC. */
+/* Handles a call of code other than PyTorch's allocator that maps or unmaps memory. mapped: maps
+ * it. 0, -ENOMEM, -ENOSPC or the sink's error. */
 static int on_mapping(struct sleep_stage *stage, const struct event *event, bool mapped)
 {
 	struct range rest = { .addr = event->addr, .size = event->size, .foreign = true };
@@ -302,7 +302,7 @@ static int on_mapping(struct sleep_stage *stage, const struct event *event, bool
 	return err || !mapped ? err : fill_gaps(stage, rest);
 }
 
-/* Takes a call that changes memory or addresses. Returns as on_mapping(). */
+/* Takes a call that changes memory or addresses. 0, -ENOMEM, -ENOSPC or the sink's error. */
 static int on_cuda_call(struct sleep_stage *stage, const struct event *event)
 {
 	bool maps = event->kind == EVENT_CUDA_ALLOC, by_allocator = event->flags & MEM_BY_ALLOCATOR;
@@ -329,7 +329,7 @@ static int on_cuda_call(struct sleep_stage *stage, const struct event *event)
 }
 
 /* Takes a segment of the allocator's tables. The memory below was mapped before the capture, or by
- * a call that is no mapping. */
+ * a call that is no mapping. 0, -ENOMEM or -ENOSPC. */
 static int on_segment(struct sleep_stage *stage, const struct event *event)
 {
 	struct range range = { .addr = event->addr, .size = event->size, .listed = true };

@@ -65,7 +65,8 @@ int attach_stage__begin_forked(struct attach_stage *stage, const struct target *
  * now, then call attach_stage__take(). 0: nothing to do. Negative: -ENOMEM or a sink's error.
  */
 int attach_stage__read(struct attach_stage *stage, uint64_t now);
-/* Reads new segments a last time, before the probes are removed. Returns as attach_stage__read(). */
+/* Reads new segments a last time, before the probes are removed. 1: bring in all records, then call
+ * attach_stage__take(). 0: nothing to do. Negative: -ENOMEM. */
 int attach_stage__read_last(struct attach_stage *stage, uint64_t now);
 /* Passes on the reading of attach_stage__read(). whole: all records up to that reading came in. 0,
  * -ENOMEM or a sink's error. */
@@ -146,5 +147,5 @@ void sleep_stage__send_to(struct sleep_stage *stage, struct sink *next);
 /* Emits the mark of a transition that is over. All events before now must have come; now: ns since
  * start. 0, -ENOMEM or the sink's error. */
 int sleep_stage__pump(struct sleep_stage *stage, uint64_t now);
-/* After the last event: emits the mark of a transition under way. Returns as sleep_stage__pump(). */
+/* After the last event: emits the mark of a transition under way. 0, -ENOMEM or the sink's error. */
 int sleep_stage__finish(struct sleep_stage *stage);
