@@ -306,7 +306,8 @@ static void note_refused(const struct cuda_calls *calls, const struct cuda_funct
 	uint64_t size;
 
 	if (record->result == CUDA_NO_MEMORY && fn->op == CUDA_TAKE && on_device(fn->how) &&
-	    in_ranges(calls->own, calls->n_own, record->caller) && get_size(fn, record, &size))
+	    in_ranges(calls->own, calls->n_own_ranges, record->caller) &&
+	    get_size(fn, record, &size))
 		thread->refused = size;
 }
 
@@ -633,13 +634,13 @@ static int on_context(struct decoder *decoder, const struct cuda_function *fn,
 /* We warn after so many calls of the runtime that took memory, without a probed driver call. */
 #define BYPASS_CALLS 10
 
-/* Reads which backend PyTorch's allocator has, until it is used first: a program may choose until
- * then. own: the allocator made the call. */
+/* Reads the allocator's backend again at each call until it is fixed: by the allocator's first
+ * call, or when it is pluggable. own: the allocator made the call. */
 static void update_backend(struct decoder *decoder, bool own)
 {
 	struct cuda_calls *calls = decoder->calls;
 
-	if (calls->backend_fixed || !calls->n_own)
+	if (calls->backend_fixed || !calls->n_own_ranges)
 		return;
 	calls->backend = target__backend(decoder->target, decoder->facts, decoder__now(decoder));
 	calls->backend_fixed = own || calls->backend == ALLOC_PLUGGABLE;
@@ -701,12 +702,12 @@ int cuda_calls__fork(struct decoder *decoder, const struct cuda_calls *parent)
 	calls->by_pid = parent->by_pid;
 	if (probes__calls_each(decoder->probes, NULL) || calls->by_pid)
 		return 0; /* the parent's probes do not hit here: scan as in a new process */
-	memcpy(calls->own, parent->own, parent->n_own * sizeof(*calls->own));
+	memcpy(calls->own, parent->own, parent->n_own_ranges * sizeof(*calls->own));
 	memcpy(calls->runtime, parent->runtime, parent->n_runtime * sizeof(*calls->runtime));
 	while (map64__next(parent->files, &pos, &key, &value))
 		if (map64__set(calls->files, key, value))
 			return -ENOMEM;
-	calls->n_own = parent->n_own;
+	calls->n_own_ranges = parent->n_own_ranges;
 	calls->n_runtime = parent->n_runtime;
 	calls->driver_since = parent->driver_since;
 	calls->lib_kib = parent->lib_kib;
@@ -758,7 +759,8 @@ int cuda_calls__record(struct decoder *decoder, const struct mt_rec_call *record
 	cuda_figures__count_devices(calls);
 	event.thread = thread->number;
 	event.time = decoder__since(decoder, record->h.time);
-	event.flags = in_ranges(calls->own, calls->n_own, record->caller) ? MEM_BY_ALLOCATOR : 0;
+	event.flags = in_ranges(calls->own, calls->n_own_ranges, record->caller) ? MEM_BY_ALLOCATOR
+										 : 0;
 	if (fn->op == CUDA_TAKE && record->flags & MT_CALL_RUNTIME && calls->driver_since &&
 	    record->entered > calls->driver_since)
 		calls->runtime_took++;

@@ -67,7 +67,7 @@ struct range {
 struct cuda_calls {
 	struct map64 *files; /* files that were looked into: file_key() -> bits of enum file */
 	struct range own[RANGES_MAX]; /* code of the recorded PyTorch's CUDA allocator */
-	size_t n_own;
+	size_t n_own_ranges;
 	/* Code that has called functions that take memory: that of NVIDIA's libraries, which take
 	 * it for themselves, and all other code. */
 	struct range library[RANGES_MAX], elsewhere[RANGES_MAX];

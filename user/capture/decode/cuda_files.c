@@ -405,7 +405,7 @@ static void find_own(struct decoder *decoder, const struct maps *maps)
 	if (!n)
 		return;
 	memcpy(calls->own, own, n * sizeof(*own));
-	calls->n_own = n;
+	calls->n_own_ranges = n;
 	if (decoder->native)
 		probes__copy_no_stacks_of(decoder->probes, own[0].start, own[0].end);
 }
@@ -441,7 +441,7 @@ void cuda_files__scan(struct decoder *decoder)
 	maps__free(&maps);
 	if (calls->dry_run)
 		cuda_figures__open(decoder);
-	if (!calls->backend_fixed && calls->n_own)
+	if (!calls->backend_fixed && calls->n_own_ranges)
 		calls->backend = target__backend(decoder->target, decoder->facts,
 						 decoder__now(decoder));
 }

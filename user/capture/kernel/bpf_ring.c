@@ -50,7 +50,9 @@ static void *map_data(const struct bpf_ring *ring, int fd, size_t at, size_t byt
 	return MAP_FAILED;
 }
 
-/* Maps a ring: the consumer's page, and behind it the rest. NULL with errno. */
+/* Maps a ring: the consumer's page, and behind it the rest. at: offset in the file; page: size of a
+ * page, in bytes; bytes: size of the data; twice: as for map_data(). Both kinds of file map the
+ * same length. NULL with errno. */
 static struct bpf_ring *map_ring(int fd, size_t at, size_t page, size_t bytes, bool twice)
 {
 	struct bpf_ring *ring = calloc(1, sizeof(*ring));

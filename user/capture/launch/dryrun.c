@@ -95,11 +95,11 @@ static int remove_one(const char *path, const struct stat *st, int kind, struct 
 struct keeping {
 	const struct dryrun *dryrun;
 	const struct user *user;
-	int done;
+	int done; /* read end of the pipe */
 };
 
-/* Runs in the keeper process. If the pipe closes without a byte, we were killed; the command
- * continues and may need the folder. */
+/* The keeper process: removes the folder once memtrace-bpf writes a byte. If the pipe closes
+ * without one, memtrace-bpf was killed: leaves the folder, which the command may still use. */
 static int keep(void *ctx)
 {
 	const struct keeping *keeping = ctx;

@@ -25,7 +25,7 @@
 #define EXIT_SIGNALLED 128	    /* plus the signal's number */
 #define LOOK_AFTER 500		    /* ms until the dynamic linker has mapped the libraries */
 #define SECOND UINT64_C(1000000000) /* ns */
-#define GRACE 5 /* seconds between SIGTERM and SIGKILL after the greatest time */
+#define GRACE 5			    /* seconds from SIGTERM to SIGKILL, after --max-time */
 
 /* The command's time is over: asks it to end, and kills it when it is called again. */
 static void stop_command(struct run_command *run)

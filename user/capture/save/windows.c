@@ -291,14 +291,15 @@ struct windows {
 	bool planned;  /* the first window is planned, or begun */
 	uint64_t due;  /* time of the next window of --every, ns */
 	uint64_t now;  /* time of the last tick, ns */
-	/* The window of --at: its moment on the wall clock, ns since 1970 (0: none), that moment in
-	 * the events' time as of the last tick, and time 0 of the events on the kernel's clock. */
+	/* The first window of --at or --align: its moment on the wall clock, ns since 1970 (0:
+	 * neither option), that moment in the events' time as of the last tick, and time 0 of the
+	 * events on the kernel's clock. */
 	uint64_t appointed, appointed_time, zero;
 	/* The open window. */
-	uint64_t begun;	      /* begin, ns */
-	uint64_t begun_steps; /* number of steps that ended before the window */
-	bool whole;	      /* the window began with a step */
-	struct outfile *file; /* file of the open window; NULL: none */
+	uint64_t begun;	       /* begin, ns */
+	uint64_t steps_before; /* number of steps that ended before the window */
+	bool whole;	       /* the window began with a step */
+	struct outfile *file;  /* file of the open window; NULL: none */
 	/* The complete windows. */
 	char *last; /* path of the last one */
 	struct window_kept {
@@ -354,6 +355,7 @@ static int windows__open_file(void *ctx, unsigned int number)
 {
 	struct windows *windows = ctx;
 	enum outfile_how how = windows__look_back(&windows->opts) ? OUTFILE_RENAME : OUTFILE_DIRECT;
+	bool force = !windows->opts.folder && windows->opts.force;
 	char name[160], more[16], *path;
 	int err;
 
@@ -370,9 +372,7 @@ static int windows__open_file(void *ctx, unsigned int number)
 	snprintf(more, sizeof(more), number > 1 ? "-%u" : "", number);
 	path = windows->opts.folder ? folder__new_path(windows->opts.folder, name, ".mtr")
 				    : output__path_with(windows->opts.path, more);
-	err = path ? outfile__create(path, how, !windows->opts.folder && windows->opts.force,
-				     &windows->file)
-		   : -ENOMEM;
+	err = path ? outfile__create(path, how, force, &windows->file) : -ENOMEM;
 	if (err) {
 		log_err("%s: %s", path ? path : "a window", outfile__why(err));
 		windows->said = true;
@@ -402,14 +402,26 @@ static void set_devices(const struct windows *windows, struct folder_entry *entr
 	}
 }
 
-/* Fills the entry of a window in the index of the folder. */
+/* Sets the first and the last step that are in the window from begin to end, if there are any. A
+ * step that was under way when the window began is not in it. The last whole step is the one before
+ * the current step. */
+static void set_steps(const struct windows *windows, struct folder_entry *entry)
+{
+	uint64_t first = windows->steps_before + !windows->whole;
+
+	if (windows->clock.steps <= first)
+		return;
+	entry->first_step = (int64_t)first;
+	entry->last_step = (int64_t)windows->clock.steps - 1;
+}
+
+/* Fills the entry of a window in the index of the folder. path: of the window's file. */
 static void set_entry(const struct windows *windows, const struct flight_report *report,
 		      const char *path, struct folder_entry *entry)
 {
 	const char *start = facts__get(windows->facts, "start");
 	const char *slash = strrchr(path, '/');
-	/* A step that was under way when the window began is not in it. */
-	uint64_t first_whole = windows->begun_steps + !windows->whole, start_ns;
+	uint64_t start_ns;
 
 	*entry = (struct folder_entry){ .pid = windows->opts.pid,
 					.from = report->from,
@@ -430,11 +442,7 @@ static void set_entry(const struct windows *windows, const struct flight_report 
 		text__date(entry->begin, sizeof(entry->begin), start_ns + report->from);
 		text__date(entry->end, sizeof(entry->end), start_ns + report->to);
 	}
-	if (windows->clock.steps >
-	    first_whole) { /* as many steps end in the window as begin in it */
-		entry->first_step = (int64_t)first_whole;
-		entry->last_step = (int64_t)windows->clock.steps - 1;
-	}
+	set_steps(windows, entry);
 	set_devices(windows, entry);
 }
 
@@ -695,7 +703,7 @@ static int begin(struct windows *windows, uint64_t time, bool whole, const char 
 		return -EBUSY;
 	windows->at_step = false;
 	windows->begun = time;
-	windows->begun_steps = windows->clock.steps;
+	windows->steps_before = windows->clock.steps;
 	windows->whole = whole;
 	/* The first step of a process includes all that happens before the training loop: the step
 	 * is counted, but its time is not used. */
@@ -729,15 +737,18 @@ static bool begins_at_once(const struct windows *windows)
  * clock may be set. */
 static void update_appointed_time(struct windows *windows)
 {
-	uint64_t now, wall = clock__wall(&now), date = windows->appointed,
-		      events_now = now > windows->zero ? now - windows->zero : 0;
+	uint64_t date = windows->appointed;
+	uint64_t kernel, wall, now; /* the moment of this call, on each clock */
 
+	windows->appointed_time = UINT64_MAX;
 	if (!date)
-		windows->appointed_time = UINT64_MAX;
-	else if (date >= wall)
-		windows->appointed_time = events_now + (date - wall);
+		return;
+	wall = clock__wall(&kernel);
+	now = kernel > windows->zero ? kernel - windows->zero : 0;
+	if (date >= wall)
+		windows->appointed_time = now + (date - wall);
 	else
-		windows->appointed_time = events_now > wall - date ? events_now - (wall - date) : 0;
+		windows->appointed_time = now > wall - date ? now - (wall - date) : 0;
 }
 
 /* Sets the wall-clock time at which the first window of --at begins. Prefers the fact
@@ -745,11 +756,12 @@ static void update_appointed_time(struct windows *windows)
 static void appoint(struct windows *windows)
 {
 	const struct window_args *args = &windows->opts.args;
-	uint64_t now, wall = clock__wall(&now), zero;
+	uint64_t kernel, wall, zero;
 
-	windows->zero = now - windows->now;
+	wall = clock__wall(&kernel);
+	windows->zero = kernel - windows->now;
 	if (facts__number(windows->facts, "clock_zero_ns", &zero) && zero <= wall)
-		windows->zero = now - (wall - zero);
+		windows->zero = kernel - (wall - zero);
 	windows->appointed = args->at ? args->at : (wall / args->align + 1) * args->align;
 	update_appointed_time(windows);
 }
@@ -790,7 +802,7 @@ static int apply_step(struct windows *windows, const struct event *event)
 	char why[96], n[40], step[40] = "a call";
 
 	if (is_open(windows)) {
-		if (!windows->opts.steps || windows->clock.steps - windows->begun_steps <
+		if (!windows->opts.steps || windows->clock.steps - windows->steps_before <
 						    windows->opts.steps + !windows->whole)
 			return 0;
 		snprintf(why, sizeof(why), "%s",
@@ -957,6 +969,7 @@ static int end_at_mark(struct windows *windows, const struct event *event)
  * the event to the flight recorder. 0 or a negative error. */
 static int take(struct windows *windows, const struct event *event)
 {
+	bool is_step = event->kind == EVENT_STEP;
 	bool news = false, ended, by_calls = windows->clock.by_calls;
 	int err = apply_times(windows, event->time);
 
@@ -978,12 +991,12 @@ static int take(struct windows *windows, const struct event *event)
 	err = windows->values ? values__event(windows->values, event, &news) : 0;
 	if (err)
 		return err;
-	if (ended && event->kind == EVENT_STEP) {
+	if (ended && is_step) {
 		err = apply_step(windows, event);
 		if (err)
 			return err;
 	}
-	err = news ? judge(windows, event->time, event->kind == EVENT_STEP) : 0;
+	err = news ? judge(windows, event->time, is_step) : 0;
 	if (err)
 		return err;
 	err = end_at_mark(windows, event);
