@@ -59,7 +59,8 @@ struct growth_line {
 	struct row row;
 	enum growth_kind kind;
 	struct trend trend;
-	/* The line's live bytes at the ends of steps, the last trend.values of them. */
+	/* Live bytes of the line at the ends of steps, oldest first: trend.values entries, with
+	 * growth.stride steps between two. */
 	const uint64_t *values;
 	double per_step;      /* trend.slope per step, or per second with GROWTH_TIME */
 	uint64_t allocated;   /* sum of the line's allocations, bytes */

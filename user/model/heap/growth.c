@@ -1799,20 +1799,33 @@ static void find_peak_lines(const struct model *m, uint32_t dev_index, struct gr
 		set_peak_row(m, &watch->units[input_no - 1], &ret->input);
 }
 
+/* True if the steps' peaks of the device are kept and have a meaning. */
+static bool can_judge_peaks(const struct model *m, uint32_t dev_index)
+{
+	const struct growth_watch *w = m->growth;
+	const struct dev *dev = m->devs[dev_index];
+
+	if (w->requests.file) /* peaks are kept by step, not by request */
+		return false;
+	if (dev_index >= STEP_DEVICES) /* the model keeps no steps of further devices */
+		return false;
+	if (!dev->step[w->kind]) /* no step of this kind has ended */
+		return false;
+	return !device__in_pieces(dev->pub.device); /* their peaks are rough */
+}
+
 /* Judges whether the peaks of a device's steps grow, and if so finds the lines. *line is memory for
- * ret->line. ends: growth at the steps' ends. */
+ * ret->line. ends: growth at the steps' ends. min_growth: smallest growth that counts, in bytes. */
 static void judge_peaks(const struct model *m, uint32_t dev_index, const struct growth_sum *ends,
 			uint64_t min_growth, struct growth_line *line, struct growth_peaks *ret)
 {
-	const struct growth_watch *w = m->growth;
 	const struct dev *dev = m->devs[dev_index];
 	struct trend_opts opts = { .min_growth = min_growth };
 	uint64_t peaks[TREND_MAX], stride, least = dev->pub.peak_allocated / PEAK_PART;
 	size_t n;
 
 	*ret = (struct growth_peaks){ .known = false };
-	if (w->requests.file || dev_index >= STEP_DEVICES || !dev->step[w->kind] ||
-	    device__in_pieces(dev->pub.device))
+	if (!can_judge_peaks(m, dev_index))
 		return;
 	n = read_step_peaks(m, dev, peaks, &stride);
 	opts.min_growth = least > min_growth ? least : min_growth;
@@ -1820,6 +1833,7 @@ static void judge_peaks(const struct model *m, uint32_t dev_index, const struct 
 	ret->known = true;
 	ret->stride = stride;
 	ret->per_step = ret->trend.slope / (double)stride;
+	/* Peaks that only follow the growth at the ends are no finding of their own. */
 	if (!trend__counts(&ret->trend, TREND_LOW) ||
 	    ret->per_step < PEAKS_FASTER * ends->per_step) {
 		ret->trend.confidence = TREND_NONE;

@@ -87,6 +87,16 @@ static void oom__sum_pools(struct model_oom *o, const struct model_segments *s)
 	qsort(o->pools, o->npools, sizeof(*o->pools), most_free);
 }
 
+/* Counts a walk over so many blocks. False: no walk now. Bounds this work to an average of one
+ * block per event. */
+static bool begin_walk(struct model *m, uint64_t blocks)
+{
+	if (m->oom_work + blocks > GAP_WORK + m->seq)
+		return false;
+	m->oom_work += blocks;
+	return true;
+}
+
 /* Finds the largest free piece and the sums by pool, unless that takes too long: a job may have
  * many blocks and many out-of-memory events. Returns 0 or -ENOMEM. */
 static int oom__find_gap(struct model *m, size_t device, struct model_oom *o)
@@ -95,10 +105,8 @@ static int oom__find_gap(struct model *m, size_t device, struct model_oom *o)
 	uint64_t blocks = m->devs[m->order[device]]->pub.live_blocks;
 	int err;
 
-	if (device__on_host(m->devs[m->order[device]]->pub.device) ||
-	    m->oom_work + blocks > GAP_WORK + m->seq)
+	if (device__on_host(m->devs[m->order[device]]->pub.device) || !begin_walk(m, blocks))
 		return 0;
-	m->oom_work += blocks;
 	err = model__segments(m, device, ROWS_NOW, FRAMES_USER, &segments);
 	if (err)
 		return err;
@@ -147,15 +155,19 @@ static bool is_of_failed_call(const struct model *m, const struct dev *dev, uint
 static void oom__find_kept(struct model *m, struct dev *dev, const struct model_oom *last,
 			   struct model_oom *o)
 {
-	uint64_t addr, i, blocks = dev->pub.live_blocks * (OOMS_FIRST + OOMS_LAST);
+	/* each block is compared with up to 16 events */
+	uint64_t work = dev->pub.live_blocks * (OOMS_FIRST + OOMS_LAST);
+	uint64_t addr, i;
 	size_t pos = 0;
 
 	o->seq = m->seq;
 	o->begun = m->steps.begun;
 	o->ended = m->steps.n[STEP_CALL];
-	if (!last || o->begun == last->begun || m->oom_work + blocks > GAP_WORK + m->seq)
+	/* Only the first event of a call counts what earlier calls kept. */
+	if (!last || o->begun == last->begun)
 		return;
-	m->oom_work += blocks;
+	if (!begin_walk(m, work))
+		return;
 	o->kept_time = last->time;
 	while (map64__next(dev->blocks.at, &pos, &addr, &i)) {
 		const struct rec *rec = &dev->blocks.recs[i];

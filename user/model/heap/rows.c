@@ -448,7 +448,8 @@ static bool site__not_sampled(const struct site *s)
 	return s->drawn && s->walk == MT_WALK_OFF;
 }
 
-/* Counts the blocks of a group whose stacks were read, for table__estimate(). */
+/* For table__estimate(): adds `count` blocks of a site to its group's sampled ones (stack read), by
+ * the site's sampling bound, or notes that the group has blocks without a sampled stack. */
 static void bucket__count_drawn(struct bucket *g, const struct site *s, uint64_t count)
 {
 	struct drawn *drawn = s->drawn ? &g->drawn[s->drawn - 1] : NULL;

@@ -113,7 +113,8 @@ static int find_line(struct pass *s, uint32_t stack, uint32_t node, uint32_t thr
 	return err < 0 ? err : 0;
 }
 
-/* As find_line(), for the origin of a site's blocks; remembers the line. */
+/* Finds or adds the line that a site's blocks are charged to, and remembers it. *ret: its index.
+ * Returns 0 or -ENOMEM. */
 static int line_of_site(struct pass *s, uint32_t site, uint32_t *ret)
 {
 	const struct site *origin = &s->m->sites.all[site];
@@ -237,7 +238,8 @@ static uint64_t whole_mappings(const struct pass *s, size_t *i, size_t last, uin
 	}
 }
 
-/* Counts the free bytes [from, to) of a segment. i, last: as in whole_mappings(). */
+/* Counts the free bytes [from, to) of a segment. *i: index of an extent at or before `from`; it may
+ * move on. last: index after the segment's extents. */
 static void add_gap(const struct pass *s, struct segment *seg, size_t *i, size_t last,
 		    uint64_t from, uint64_t to)
 {
@@ -260,57 +262,76 @@ static void set_median(struct pass *s, struct segment *seg)
 	seg->median = s->sizes[seg->blocks / 2];
 }
 
+/* Returns the next block of the pass by address; NULL: none is left. *is_pending: it is one of
+ * s->pending, not of s->blocks. */
+static const struct block *next_in_order(const struct pass *s, bool *is_pending)
+{
+	const struct block *live = NULL, *pending = NULL;
+
+	if (s->next_block < s->nblocks)
+		live = &s->blocks[s->next_block];
+	if (s->next_pending < s->npending)
+		pending = &s->pending[s->next_pending];
+	*is_pending = pending && (!live || pending->addr < live->addr);
+	return *is_pending ? pending : live;
+}
+
+/* Counts a live block of the segment, and its request. *n_requested: blocks so far whose requested
+ * size is known. Returns 0 or -ENOMEM. */
+static int count_block(struct pass *s, struct segment *seg, const struct block *block,
+		       uint64_t *n_requested)
+{
+	const struct request_info *r;
+
+	if (pin_block(s, block))
+		return -ENOMEM;
+	s->sizes[seg->blocks++] = block__size(s, block);
+	seg->allocated += block__size(s, block);
+	if (!block->request_no)
+		return 0;
+	r = &s->m->requests.all[block->request_no - 1];
+	++*n_requested;
+	seg->requested += r->requested;
+	/* Odd values are PyTorch's own stream numbers, not handles. */
+	if (!seg->stream_known && !(r->cuda_stream & 1)) {
+		seg->stream_known = true;
+		seg->cuda_stream = r->cuda_stream;
+	}
+	return 0;
+}
+
 /* Sets a segment's blocks, gaps and pins. s->next_block is its first block. e: index of its first
- * extent; last: index after its last one. Returns 0 or -ENOMEM. */
+ * extent, which add_gap() advances; last: index after its last one. Returns 0 or -ENOMEM. */
 static int fill_segment(struct pass *s, struct segment *seg, size_t e, size_t last)
 {
 	/* cursor: end of the blocks so far. n_requested: blocks whose requested size is known. */
-	uint64_t cursor = seg->addr, n_requested = 0, requested = 0;
+	uint64_t cursor = seg->addr, n_requested = 0;
+	const struct block *block;
+	bool is_pending;
 
 	while (s->next_pending < s->npending && s->pending[s->next_pending].addr < seg->addr)
 		s->next_pending++;
-	for (;;) {
-		const struct block *block = s->next_block < s->nblocks ? &s->blocks[s->next_block]
-								       : NULL;
-		const struct block *pending = s->next_pending < s->npending
-						      ? &s->pending[s->next_pending]
-						      : NULL;
-		bool is_pending = pending && (!block || pending->addr < block->addr);
-		const struct block *next = is_pending ? pending : block;
-		uint64_t size, addr;
+	while ((block = next_in_order(s, &is_pending)) && block->addr < end_of(seg)) {
+		uint64_t size = is_pending ? block->size : block__size(s, block);
+		uint64_t end;
 
-		if (!next || next->addr >= end_of(seg))
-			break;
-		addr = next->addr;
-		size = is_pending ? pending->size : block__size(s, block);
 		/* A block may reach beyond the segment: count the part inside. */
-		size = size < end_of(seg) - addr ? size : end_of(seg) - addr;
-		add_gap(s, seg, &e, last, cursor, addr);
-		cursor = addr + size > cursor ? addr + size : cursor;
+		size = size < end_of(seg) - block->addr ? size : end_of(seg) - block->addr;
+		add_gap(s, seg, &e, last, cursor, block->addr);
+		end = block->addr + size;
+		cursor = end > cursor ? end : cursor;
 		if (is_pending) {
 			seg->pending += size;
 			s->next_pending++;
 			continue;
 		}
-		if (pin_block(s, block))
+		if (count_block(s, seg, block, &n_requested))
 			return -ENOMEM;
-		s->sizes[seg->blocks++] = block__size(s, block);
-		seg->allocated += block__size(s, block);
-		if (block->request_no) {
-			const struct request_info *r = &s->m->requests.all[block->request_no - 1];
-
-			n_requested++;
-			requested += r->requested;
-			/* Odd values are PyTorch's own stream numbers, not handles. */
-			if (!seg->stream_known && !(r->cuda_stream & 1)) {
-				seg->stream_known = true;
-				seg->cuda_stream = r->cuda_stream;
-			}
-		}
 		s->next_block++;
 	}
 	add_gap(s, seg, &e, last, cursor, end_of(seg));
-	seg->requested = n_requested == seg->blocks ? requested : 0;
+	if (n_requested < seg->blocks)
+		seg->requested = 0;
 	if (!seg->expandable && seg->free == seg->size)
 		seg->releasable = seg->size;
 	seg->stuck = seg->free - seg->releasable;
