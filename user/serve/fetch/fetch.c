@@ -485,7 +485,8 @@ static void on_started(void *ctx, const struct http_answer *a)
 
 static void download(struct fetch_process *p);
 
-/* A trace of the list is that of this process: downloads its recording, or gives it up. */
+/* If this trace of the list is the process's: downloads its recording when done. Gives it up when
+ * the capture failed, or lacks the host memory that was asked for. */
 static void check_trace(struct fetch_process *p, const json_t *t)
 {
 	const char *state = json_string_value(json_object_get(t, "state"));
@@ -711,7 +712,8 @@ static void miss_running(struct fetch_host *h)
 			set_process_missing(&h->processes[i], "its capture has not ended in time");
 }
 
-/* Lists the traces of hosts whose captures should have ended. Returns as http__run() wants. */
+/* For http__run(): lists the traces of hosts whose captures should have ended. Returns 0 if there
+ * is nothing more to do, 1 if there is, or -1: interrupted, or memory is short. */
 static int tick_of_captures(void *ctx)
 {
 	struct fetch *f = ctx;

@@ -353,11 +353,14 @@ static int check_path(int folder, const char *path, bool file_only)
 	return err;
 }
 
-/* Adds a path that starts with "./", so that no command takes it for an option or for "-". */
+/* Adds a path that starts with "./", so that no command takes it for an option or for "-". folder:
+ * descriptor of the served folder. Returns 0, -E2BIG or -ENOMEM, or -EINVAL with the reason in
+ * why. */
 static int add_path(struct mcp_argv *a, const struct mcp_argument *arg, const char *path,
 		    int folder, char why[WHY_SIZE])
 {
-	int err = check_path(folder, path, arg->type == MCP_SCRIPT);
+	bool file_only = arg->type == MCP_SCRIPT;
+	int err = check_path(folder, path, file_only);
 	char *dotted;
 
 	if (err == -ENOENT)
@@ -435,7 +438,8 @@ static int add_texts(struct mcp_argv *a, const struct mcp_argument *arg, const j
 	return err == -E2BIG ? refuse(why, "%s: too many", arg->name) : err;
 }
 
-/* Checks and adds an argument of a call. v NULL: it was not given. Returns as the functions above. */
+/* Checks and adds an argument of a call. v: its value; NULL: it was not given. folder: descriptor
+ * of the served folder. Returns 0, -E2BIG, -ENOMEM, or -EINVAL with the reason in why. */
 static int add_argument(struct mcp_argv *a, const struct mcp_argument *arg, const json_t *v,
 			int folder, char why[WHY_SIZE])
 {
@@ -484,24 +488,57 @@ static int check_names(const struct mcp_tool *t, const json_t *given, char why[W
 	return 0;
 }
 
-/* Makes the command line of a call. given: an object, or NULL. Returns 0, or -EINVAL with the
- * reason in why, or -ENOMEM. Free it with free_argv() in any case. */
+/* Adds the program's name, the command and its fixed options. Returns 0, -E2BIG or -ENOMEM. */
+static int add_command(struct mcp_argv *a, const struct mcp_tool *t)
+{
+	int err = add_arg(a, NULL, "memtrace-bpf", NULL);
+
+	for (size_t i = 0; t->command && t->command[i] && !err; i++)
+		err = add_arg(a, NULL, t->command[i], NULL);
+	return err;
+}
+
+/* Adds "-- python3", which precedes the script, whose arguments follow it. Returns 0, -E2BIG or
+ * -ENOMEM. */
+static int add_python(struct mcp_argv *a)
+{
+	int err = add_arg(a, NULL, "--", NULL);
+
+	return err ? err : add_arg(a, NULL, "python3", NULL);
+}
+
+/* Adds all arguments of a call. Parameters: as in make_argv(). Returns 0, -E2BIG, -ENOMEM, or
+ * -EINVAL with the reason in why. */
+static int add_arguments(struct mcp_argv *a, const struct mcp_tool *t, const json_t *given,
+			 int folder, char why[WHY_SIZE])
+{
+	for (const struct mcp_argument *arg = t->arguments; arg->name; arg++) {
+		int err = arg->type == MCP_SCRIPT ? add_python(a) : 0;
+
+		if (err)
+			return err;
+		err = add_argument(a, arg, json_object_get(given, arg->name), folder, why);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+/* Makes the command line of a call. given: an object, or NULL. folder: descriptor of the served
+ * folder. Returns 0, or -EINVAL with the reason in why, or -ENOMEM. Free it with free_argv() in any
+ * case. */
 static int make_argv(struct mcp_argv *a, const struct mcp_tool *t, const json_t *given, int folder,
 		     char why[WHY_SIZE])
 {
-	int err = check_names(t, given, why);
+	int err;
 
 	*a = (struct mcp_argv){ 0 };
-	err = err ?: add_arg(a, NULL, "memtrace-bpf", NULL);
-	for (size_t i = 0; t->command && t->command[i] && !err; i++)
-		err = add_arg(a, NULL, t->command[i], NULL);
-	for (const struct mcp_argument *arg = t->arguments; arg->name && !err; arg++) {
-		/* "-- python3" precedes the script, whose arguments follow it. */
-		if (arg->type == MCP_SCRIPT)
-			err = add_arg(a, NULL, "--", NULL) ?: add_arg(a, NULL, "python3", NULL);
-		if (!err)
-			err = add_argument(a, arg, json_object_get(given, arg->name), folder, why);
-	}
+	err = check_names(t, given, why);
+	if (err)
+		return err;
+	err = add_command(a, t);
+	if (!err)
+		err = add_arguments(a, t, given, folder, why);
 	return err == -E2BIG ? refuse(why, "too many arguments") : err;
 }
 

@@ -338,28 +338,27 @@ static bool is_token(const struct auth *g, const char *text, size_t len)
 }
 
 /*
- * Returns 0 if the token is correct, 401 if it is wrong, or 429 with v->retry_after after too many
- * wrong tokens from this peer. All local users share one peer entry. So that one user's wrong
- * tokens do not lock out the others, a correct token from loopback is accepted once per second even
- * then.
+ * Returns 0 if the token is correct, 401 if it is wrong or NULL, or 429 with v->retry_after after
+ * too many wrong tokens from this peer. All local users share one peer entry. So that one user's
+ * wrong tokens do not lock out the others, a correct token from loopback is accepted once per
+ * second even then.
  */
 static int try_token(struct auth *g, struct peer *p, const struct guard_request *r,
 		     const char *token, struct guard_verdict *v)
 {
 	bool may_override = r->peer.is_local && r->now >= p->override + SECOND;
-	bool is_right;
+	bool is_right, locked_out;
 
 	v->retry_after = wait_seconds(g, p, BUCKET_FAILURES);
-	if (v->retry_after && !may_override)
+	locked_out = v->retry_after != 0;
+	is_right = (!locked_out || may_override) && token && is_token(g, token, strlen(token));
+	if (locked_out && !is_right)
 		return 429;
-	is_right = token && is_token(g, token, strlen(token));
 	if (is_right) {
-		p->override = v->retry_after ? r->now : p->override;
+		p->override = locked_out ? r->now : p->override;
 		v->retry_after = 0;
 		return 0;
 	}
-	if (v->retry_after)
-		return 429;
 	take_request(g, p, BUCKET_FAILURES, r->now);
 	return 401;
 }
