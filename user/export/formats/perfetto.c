@@ -493,8 +493,8 @@ static void put_oom(struct export_ctx *c, struct perfetto *p, const struct event
 	close_instant(p);
 }
 
-/* True for calls that take memory of the device. Memory that is created and then mapped appears
- * twice. */
+/* True for calls that take memory of the device. Memory of the virtual-memory calls is in the
+ * trace twice: when created (MEM_PHYSICAL) and when mapped (MEM_MAPPED). */
 static bool is_segment(const struct event *e)
 {
 	switch (e->how) {

@@ -11,7 +11,7 @@
 #include "inspect/python/pylong.h"
 
 /* Keeps the highest status and count of all parameters: a parameter without a gradient in a step is
- * not counted up. */
+ * not counted up. count: only for CENSUS_COUNT_KNOWN. */
 static void take_count(struct census_optimizer *optimizer, enum census_count status, uint64_t count)
 {
 	optimizer->status = status > optimizer->status ? status : optimizer->status;
@@ -71,7 +71,8 @@ static void add_piece(struct round *round, const struct census_list *list, size_
 	round->n++;
 }
 
-/* Keeps the addresses of the highest count for job_steps__read_again(). */
+/* Keeps the addresses of the highest count, for job_steps__read_again(). Call it before
+ * take_count(), which sets optimizer->count. */
 static void keep_place(struct census_optimizer *optimizer, const struct pytensor *tensor,
 		       uint64_t count)
 {

@@ -474,6 +474,7 @@ static int add_segment(struct search *search)
 		       (file != SIZE_MAX &&
 			!strcmp(reading->maps.maps.v[file].path, python__file(reading->python))));
 	struct sums *to = &search->sums[python ? PYTHON : MALLOC];
+	bool second = !python;
 	int err;
 
 	search->n_resident = 0;
@@ -487,7 +488,7 @@ static int add_segment(struct search *search)
 	to->bytes += segment->bytes;
 	to->tables += resident_in(search, segment->addr, segment->addr + segment->info);
 	for (size_t i = 0; i < segment->n && !err; i++)
-		err = add_page(search, segment->layout, &segment->page[i], to, !python);
+		err = add_page(search, segment->layout, &segment->page[i], to, second);
 	if (err)
 		return err;
 	return host_spans__add(&reading->claims, segment->addr, segment->bytes,
@@ -791,7 +792,8 @@ static int try_arena(struct search *search, uint64_t addr)
 	return err;
 }
 
-/* Tries the words of the data of mapping i as the address of an arena. */
+/* Tries each word of the data in mapping i as the address of an arena. 0: an arena was found.
+ * Otherwise an error: if host_places__is_local(), there is no arena. */
 static int search_data(struct search *search, size_t i)
 {
 	struct host_data data;
@@ -824,8 +826,9 @@ static uint64_t first_slice(const struct map *map)
 	return (map->start + SLICE - 1) & ~(uint64_t)(SLICE - 1);
 }
 
-/* Finds an arena, and adds all arenas. The data of the library and of the program, which may have
- * mimalloc in it, have the list of arenas. Otherwise an arena is at the start of a mapping. */
+/* Finds one arena, whose list gives all others, and adds them. Tries the pointers in the data of
+ * mimalloc's library and of the program (mimalloc may be linked in), then the starts of large
+ * mappings. 0, also if there is no arena, or an error that ends the reading. */
 static int search_arenas(struct search *search)
 {
 	const struct host_smaps *maps = &search->reading->maps;

@@ -215,7 +215,7 @@ static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, str
 	    has_device != 1 || device[0] > 31 || index < -1 || index > last_index)
 		return false;
 	for (size_t i = 0; ndim <= INLINE_DIMS && i < ndim; i++) {
-		uint64_t n = proc__word(impl + sizes + 8 + 8 * i);
+		uint64_t n = proc__word(impl + sizes + SIZES_AT + 8 * i);
 
 		if (n > 1ull << 56 || __builtin_mul_overflow(product, n, &product))
 			return false;
@@ -245,8 +245,8 @@ static uint64_t impl_extent(const uint8_t *impl, unsigned sizes, const struct py
 	if (!tensor->numel || tensor->ndim > INLINE_DIMS || !width_of(tensor->dtype))
 		return 0;
 	for (size_t i = 0; i < tensor->ndim; i++) {
-		uint64_t stride = proc__word(impl + sizes + 48 + 8 * i), step;
-		uint64_t n = proc__word(impl + sizes + 8 + 8 * i);
+		uint64_t stride = proc__word(impl + sizes + STRIDES_AT + 8 * i), step;
+		uint64_t n = proc__word(impl + sizes + SIZES_AT + 8 * i);
 
 		if (stride > 1ull << 56 || __builtin_mul_overflow(n - 1, stride, &step) ||
 		    __builtin_add_overflow(last, step, &last))
@@ -564,11 +564,12 @@ const int64_t *pytensors__shape(const struct pytensors *tensors, uint32_t shape)
 }
 
 /* Reads the sizes of a tensor. More than INLINE_DIMS are outside the TensorImpl; unreadable ones
- * stay 0, since they are only displayed. */
+ * stay 0, since they are only displayed. impl: bytes of the TensorImpl; ret: PYTENSOR_DIMS sizes, 0
+ * after the last. 0 or -errno, other than -EFAULT. */
 static int read_sizes(const struct pytensors *tensors, const uint8_t *impl, unsigned ndim,
 		      int64_t *ret)
 {
-	const uint8_t *sizes = impl + tensors->layout.sizes + 8;
+	const uint8_t *sizes = impl + tensors->layout.sizes + SIZES_AT;
 	unsigned n = ndim < PYTENSOR_DIMS ? ndim : PYTENSOR_DIMS;
 	int err;
 
@@ -760,7 +761,7 @@ static bool take_copied_shape(const struct mt_rec_tensor *copy, unsigned sizes,
 	_Static_assert(PYTENSOR_DIMS <= MT_TENSOR_SIZES, "the copy has the sizes");
 	memset(shape, 0, PYTENSOR_DIMS * sizeof(*shape));
 	if (tensor->ndim <= INLINE_DIMS)
-		memcpy(shape, copy->impl + sizes + 8, n * sizeof(*shape));
+		memcpy(shape, copy->impl + sizes + SIZES_AT, n * sizeof(*shape));
 	else
 		memcpy(shape, copy->sizes, n * sizeof(*shape));
 	for (size_t i = 0; i < n; i++)

@@ -42,6 +42,8 @@ struct pytensor_layout {
 #define STORAGE_BYTES 96
 #define META_BYTES 64
 #define SIZES_BYTES 88 /* sizeof SizesAndStrides */
+#define SIZES_AT 8     /* offset of the sizes in it, after size_ */
+#define STRIDES_AT 48  /* offset of the strides in it, after the sizes */
 #define DEVICE_META 14 /* c10::DeviceType::Meta */
 #define INLINE_DIMS 5
 #define MAX_DIMS 64

@@ -164,8 +164,11 @@ static uint64_t newest_of(const struct graph *g, uint64_t now)
 uint64_t graph__read(const struct graph *g, uint64_t now, uint64_t span, struct graph_column *ret,
 		     size_t columns)
 {
-	/* width of a column, and step of a level: in buckets of the finest level */
-	uint64_t end, width, step, newest = newest_of(g, now);
+	/* In buckets of the finest level. width: length of a column; step: length of one bucket of
+	 * the chosen level. */
+	uint64_t width, step;
+	uint64_t newest = newest_of(g, now);
+	uint64_t end; /* number of the newest column + 1 */
 	unsigned level = 0;
 
 	for (size_t i = 0; i < columns; i++)

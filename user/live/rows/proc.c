@@ -337,7 +337,8 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 			unnamed += h.all[i].bytes;
 			continue;
 		}
-		/* If most of the memory has no holder, that comes first. */
+		/* Memory without a holder comes first if its rows above the largest holder's sum to
+		 * more than that. */
 		if (!named && unnamed > h.all[i].bytes)
 			len = (size_t)snprintf(buf, LIVE_HOLDERS, "%s " WORDS_UNHELD ", ",
 					       live__bytes(bytes, unnamed));

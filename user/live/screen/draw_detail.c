@@ -17,7 +17,7 @@
 
 #define FRAMES 200	 /* frames shown per stack */
 #define STACKS 50	 /* stacks shown */
-#define BEFORE_HOLDER 37 /* columns before the name of a holder, and right of it */
+#define AROUND_HOLDER 37 /* columns of a holder's line without its name: 36 before it, 1 after it */
 #define HOLDER_LEAST 13	 /* columns of that name, at least */
 
 struct page { /* a page of text lines that can be scrolled */
@@ -169,7 +169,7 @@ static void draw_holders(struct page *g, const struct live_proc *proc, const str
 {
 	const char *cwd = facts__get(proc->facts, "cwd");
 	char bytes[24], count[32], where[REPORT_TEXT];
-	int width = g->p->columns - BEFORE_HOLDER;
+	int width = g->p->columns - AROUND_HOLDER;
 
 	print_line(g, 0, INK_PLAIN, "%s", "");
 	print_line(g, 0, INK_BOLD, "HELD BY (allocated before attach, so no stack was recorded)");

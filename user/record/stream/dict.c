@@ -333,7 +333,8 @@ uint32_t dict__node(struct dict *d, struct dict_node n)
 	return intern_plain(d, NODES, &n);
 }
 
-/* As intern_plain(), for a stack, of which the frames beyond the bound are left out. */
+/* Returns the number of the entry with this stack; adds it on first use. Frames beyond
+ * DICT_MAX_STACK_FRAMES are cut off. NONE with errno, ENOSPC (bound) or ENOMEM. */
 static uint32_t intern_stack(struct dict *d, const struct dict_frame *frames, uint32_t n,
 			     uint8_t walk)
 {

@@ -115,8 +115,9 @@ static bool set_quarters(struct quarters *q, const struct host_growth *g, uint64
 	return r->time > first;
 }
 
-/* Sets *ret to the growth of a figure's lows between the quarters, in bytes. False: no reading in
- * a quarter has it. */
+/* Sets *ret to the figure's lowest value in the last quarter minus that in the first, in bytes.
+ * live: only readings whose memory in use is known. False: one of the two quarters has no such
+ * reading. */
 static bool measure(const struct host_growth *g, const struct quarters *q, bool live,
 		    figure_fn figure, int64_t *ret)
 {
