@@ -577,8 +577,11 @@ static int record(struct runner *r)
 				 0;
 	r->ret->wait_status = child__wait(cmd->child);
 	r->ret->time = clock__monotonic() - r->start;
-	/* attached tells the caller that the script never imported PyTorch. */
-	return status == EXIT_UNUSABLE && !cmd->was_attached ? EXIT_OK : status;
+	/* No error: the script never imported PyTorch, and the caller sees that from
+	 * r->ret->attached == false. */
+	if (status == EXIT_UNUSABLE && !cmd->was_attached)
+		return EXIT_OK;
+	return status;
 }
 
 /* For the recording process. */

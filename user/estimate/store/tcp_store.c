@@ -399,7 +399,11 @@ static int set_for_missing_rank(struct tcp_store *s, struct slice key)
 
 /* ---- requests ---- */
 
-/* Each parses completely before it acts, and answers into c->out. They return 0 or -errno. */
+/*
+ * The do_ functions handle one request each: parse it completely, act, and answer into c->out. They
+ * return 0 or -errno. 0 also if the request is incomplete (r->is_short): it is run again with more
+ * data.
+ */
 
 static int do_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
