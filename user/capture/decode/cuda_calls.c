@@ -234,7 +234,8 @@ static bool get_size(const struct cuda_function *fn, const struct mt_rec_call *r
 	return bytes <= INT64_MAX;
 }
 
-/* Emits the event that memory was given back. event: its thread, time and flags. */
+/* Emits the event that memory was given back. event: its thread, time and flags. 0, -ENOMEM or the
+ * sink's error. */
 static int emit_end(struct decoder *decoder, const struct taken *taken, struct event event)
 {
 	if (taken->silent)
@@ -324,7 +325,8 @@ static void mark_retried(struct thread *thread, const struct taken *taken, struc
 	thread->refused = 0;
 }
 
-/* A call took memory: keeps it, and emits its event. */
+/* A call took memory: keeps it, and emits its event. event: its thread, time and flags. 0, -ENOMEM
+ * or the sink's error. */
 static int on_take(struct decoder *decoder, const struct cuda_function *fn,
 		   const struct mt_rec_call *record, struct thread *thread, struct event event)
 {
@@ -415,7 +417,8 @@ static int on_unmap(struct decoder *decoder, uint64_t addr, uint64_t size, struc
 	return err;
 }
 
-/* A call gave memory back: emits the end of the memory. */
+/* A call gave memory back: emits the end of the memory. event: its thread, time and flags. 0,
+ * -ENOMEM or the sink's error. */
 static int on_give(struct decoder *decoder, const struct cuda_function *fn,
 		   const struct mt_rec_call *record, struct event event)
 {
@@ -501,7 +504,8 @@ static void on_retain(struct cuda_calls *calls, uint64_t handle)
 
 #define CONTEXT_UNKNOWN UINT64_MAX
 
-/* Keeps which device a context is of, also if its handle was known. */
+/* Keeps which device a context is of, also if its handle was known. primary: it is the device's
+ * primary context. */
 static void keep_context(struct cuda_calls *calls, uint64_t handle, uint64_t device, bool primary)
 {
 	size_t i;

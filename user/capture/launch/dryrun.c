@@ -81,7 +81,7 @@ int dryrun__find(char *buf, size_t size)
 	return strpbrk(found, ": \t\n") ? -EINVAL : 0;
 }
 
-/* For nftw(). */
+/* For nftw(): removes a file or an empty folder. Returns 0: goes on in any case. */
 static int remove_one(const char *path, const struct stat *st, int kind, struct FTW *ftw)
 {
 	(void)st;
@@ -99,7 +99,8 @@ struct keeping {
 };
 
 /* The keeper process: removes the folder once memtrace-bpf writes a byte. If the pipe closes
- * without one, memtrace-bpf was killed: leaves the folder, which the command may still use. */
+ * without one, memtrace-bpf was killed: leaves the folder, which the command may still use.
+ * Returns 0. */
 static int keep(void *ctx)
 {
 	const struct keeping *keeping = ctx;

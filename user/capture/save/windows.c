@@ -551,7 +551,7 @@ static void say_end(const struct windows *windows, const struct flight_report *r
 	say_after(windows, report, name, "report");
 }
 
-/* Adds the window to the folder, and drops the oldest one beyond --keep. */
+/* Adds the window to the folder, and drops the oldest one beyond --keep. 0 or a negative error. */
 static int add_to_folder(struct windows *windows, const struct folder_entry *entry)
 {
 	struct window_kept *bigger;
@@ -667,6 +667,8 @@ struct sink *windows__sink(struct windows *windows)
 }
 
 /* ---- begin and end ---- */
+
+/* Functions below that return an int return 0 or a negative error. */
 
 static bool is_open(const struct windows *windows)
 {

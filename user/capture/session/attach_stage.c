@@ -16,6 +16,8 @@
 
 /* ---- the state at attach ---- */
 
+/* Functions that return an int return 0 or -ENOMEM unless they say otherwise. */
+
 /*
  * The state of the CUDA allocator when the probes came into place: T0. Its tables are read while it
  * goes on working, so one reading may be torn. But all that changed since T0 is in the log of
@@ -576,7 +578,8 @@ static void join_parts(struct vec *vec)
 	vec->n = n;
 }
 
-/* Finds the segments at T0 from those read last: undoes the log from its end to its beginning. */
+/* Finds the segments at T0 from those read last: undoes the log from its end to its beginning. sum:
+ * gets their bytes by device. */
 static int solve_segments(struct attach_state *state, uint64_t *sum)
 {
 	const struct cuda_segment *segment;
@@ -967,7 +970,7 @@ int attach_stage__begin_forked(struct attach_stage *stage, const struct target *
 	return attach_stage__begin(stage);
 }
 
-/* Counts an event and passes it to the capture's sink. */
+/* Counts an event and passes it to the capture's sink. Returns 0 or the sink's error. */
 static int pass_on(struct attach_stage *stage, const struct event *event)
 {
 	stage->events += event__counts(event);
@@ -1186,7 +1189,7 @@ int attach_stage__finish(struct attach_stage *stage)
 /* ---- the events ---- */
 
 /* On a device that was unused at attach, nothing was allocated. Says so before the first event of
- * the device, unless the totals of that event contradict. */
+ * the device, unless the totals of that event contradict. 0 or the sink's error. */
 static int emit_empty(struct attach_stage *stage, const struct event *first)
 {
 	struct event event = { .kind = EVENT_STATE,
@@ -1202,7 +1205,7 @@ static int emit_empty(struct attach_stage *stage, const struct event *first)
 }
 
 /* Takes an event of the capture: holds it, drops it if the state at attach contains it, or passes
- * it on. */
+ * it on. 0, -ENOMEM or a sink's error. */
 static int on_event(struct sink *sink, const struct event *event)
 {
 	struct attach_stage *stage = (struct attach_stage *)sink;

@@ -723,7 +723,7 @@ static bool is_before_torch(const struct session *session)
 	return ret;
 }
 
-/* Notes whether the recording has all memory from the start. 0 or -ENOMEM. */
+/* Notes from_start: the recording has all memory from the start. 0 or -ENOMEM. */
 static int set_from_start(struct session *session, bool from_start)
 {
 	session->decoder->from_start = from_start;

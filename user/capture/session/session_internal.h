@@ -162,7 +162,7 @@ void session__look_into_torch(struct session *session, uint64_t now);
 int session__begin_host(struct session *session, bool inherited);
 /* Takes a reading that has ended, and begins one if it is time to. 0, -ENOMEM or a sink's error. */
 int session__pump_host(struct session *session);
-/* The last reading, before the probes are removed. Returns as session__pump_host(). */
+/* The last reading, before the probes are removed. 0, -ENOMEM or a sink's error. */
 int session__last_host(struct session *session);
 
 /* ---- session_malloc.c ---- */
