@@ -670,7 +670,7 @@ static int flush_pending(struct replay_plan_maker *p)
 /*
  * Decides why the allocator gave memory back. On a full device it did so for the next request, and
  * a replay repeats that by itself. Otherwise the program emptied the cache, and the plan must say
- * so.
+ * so. next: the event that came next. Returns 0 or -errno.
  */
 static int note_given_back(struct replay_plan_maker *p, const struct event *next)
 {

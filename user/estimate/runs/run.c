@@ -631,7 +631,8 @@ static int run(void *ctx)
 }
 
 /* Waits for the process. Ctrl-C reaches it through the terminal; other signals are forwarded. After
- * any signal no further run starts. */
+ * any signal no further run starts. Returns the exit code, EXIT_FAILED if a signal ended the
+ * process. */
 static int wait_for_child(struct subprocess *p, int signals, struct estimate_run *ret)
 {
 	struct pollfd fds[] = { { .fd = signals, .events = POLLIN },

@@ -919,7 +919,7 @@ static uint64_t now_ms(void)
 }
 
 /* Sends, blocking for at most SEND_SECONDS, so that a client that does not read cannot block the
- * store. */
+ * store. Returns 0 or -errno. */
 static int send_all(void *ctx, void *connection, const void *bytes, size_t n)
 {
 	const struct connection *c = connection;

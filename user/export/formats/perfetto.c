@@ -36,7 +36,7 @@ struct merge {
 	uint64_t events; /* number of events of the trace that were written */
 };
 
-/* For json_items.member: takes the time that the trace counts from. */
+/* For json_items.member: takes the time that the trace counts from. Returns 0. */
 static int take_member(void *ctx, const char *key, const json_t *value)
 {
 	struct merge *m = ctx;
@@ -382,7 +382,7 @@ static uint64_t modules_tid(struct perfetto *p, uint32_t thread)
 	return tid;
 }
 
-/* For spans__new(): writes the begin or end of a module call. */
+/* For spans__new(): writes the begin (enter) or end of a module call. */
 static void put_span(void *ctx, uint64_t time, bool enter, uint32_t module, uint32_t thread)
 {
 	struct perfetto *p = ctx;
@@ -699,7 +699,8 @@ static int flush(struct export_ctx *c, struct perfetto *p)
 	return p->err;
 }
 
-/* Writes the event before e, and holds e back until the model has processed it. */
+/* Writes the event before e, and holds e back until the model has processed it. Returns 0 or
+ * -errno. */
 static int perfetto_event(struct export_ctx *c, void *state, const struct event *e)
 {
 	struct perfetto *p = state;

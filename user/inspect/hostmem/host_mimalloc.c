@@ -153,6 +153,8 @@ struct search {
 	uint64_t tries; /* reads of descriptions of mimalloc 3 */
 };
 
+/* Functions that return an int return 0 or -errno unless they say otherwise. */
+
 /* ---- a segment ---- */
 
 static uint32_t word32(const uint8_t *p)

@@ -74,6 +74,8 @@ static int shapes__number(struct shapes *shapes, const int64_t *sizes, uint32_t 
 
 /* ---- C++ objects ---- */
 
+/* Functions below that return an int return 0 or -errno unless they say otherwise. */
+
 /* True if the word can be the address of a C++ object. */
 static bool is_pointer(uint64_t p)
 {
@@ -195,8 +197,9 @@ static unsigned width_of(uint8_t dtype)
 	return pytensor__dtype_bits(dtype);
 }
 
-/* Parses shape, type and device in a TensorImpl's bytes, with sizes_and_strides_ at `sizes`. False:
- * the values are implausible, so the offset is wrong. */
+/* Parses shape, type and device in a TensorImpl's bytes, with sizes_and_strides_ at `sizes`.
+ * flag_first: device_opt_ has its flag before its value. False: the values are implausible, so the
+ * offset is wrong. */
 static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, struct pytensor *ret)
 {
 	/* storage_offset_ (at 0), numel_ (8), data_type_ (16), device_opt_ (18) */
@@ -816,7 +819,8 @@ static const struct pytensor_layout known_layouts[] = {
 
 #define N_KNOWN (sizeof(known_layouts) / sizeof(known_layouts[0]))
 
-/* Counts the tensors that have memory and lead back to their Python object in this layout. */
+/* Sets *ret to the number of tensors that have memory and lead back to their Python object in this
+ * layout. objs: their n objects; tensor: room for n readings. */
 static int count_fitting(struct pytensors *tensors, const struct pytensor_layout *l,
 			 const uint64_t *objs, struct pytensor *tensor, size_t n, size_t *ret)
 {
@@ -894,7 +898,7 @@ struct search {
 	const char *why;
 };
 
-/* Kind of the object at addr. */
+/* Sets *ret to the kind of the object at addr; CXX_OTHER: addr is no pointer, or unreadable. */
 static int kind_at(struct search *search, uint64_t addr, enum cxx_kind *ret)
 {
 	uint64_t vptr;
@@ -999,7 +1003,8 @@ static int read_sample_impls(struct search *search)
 	return 0;
 }
 
-/* Finds the field that points to an object of this kind in most samples. */
+/* Finds the field that points to an object of kind `want` in most samples. *ret: its offset;
+ * *votes_ret: number of these samples. */
 static int find_pointer(struct search *search, enum cxx_kind want, uint16_t *ret, size_t *votes_ret)
 {
 	size_t votes[6] = { 0 }, at = 0;
@@ -1223,8 +1228,8 @@ static int find_layout(struct search *search)
 	return votes ? find_grad(search) : 0;
 }
 
-/* Uses the layout of a released version that fits the samples, and finds the offset of gradients as
- * find_layout() does. */
+/* Uses the layout of a released version that fits the n objects `objs`, and finds the offset of
+ * gradients with find_grad(). */
 static int take_known(struct search *search, const uint64_t *objs, size_t n)
 {
 	struct pytensor_layout l;
@@ -1237,7 +1242,8 @@ static int take_known(struct search *search, const uint64_t *objs, size_t n)
 	return err ? err : find_grad(search);
 }
 
-/* Takes samples spread over all tensors, since adjacent ones are similar; objs: their objects. */
+/* Takes samples spread over the n objects `all`, since adjacent tensors are similar. objs: gets the
+ * samples' objects. */
 static int take_samples(struct search *search, const uint64_t *all, size_t n, uint64_t *objs)
 {
 	for (size_t i = 0; i < n && search->n < MAX_SAMPLES; i += 1 + (n - 1) / MAX_SAMPLES) {

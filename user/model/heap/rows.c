@@ -47,7 +47,7 @@ static uint8_t hide__file(struct hide *s, uint32_t file)
 }
 
 /* Returns the dict location of the frame that counts among those in files that are not hidden; 0:
- * none. */
+ * none. only_native: no Python frame has a line, so that native ones count. */
 static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_native)
 {
 	struct dict_stack frames = dict__get_stack(s->m->dict, stack);
@@ -461,7 +461,8 @@ static void bucket__count_drawn(struct bucket *g, const struct site *s, uint64_t
 	drawn->bytes += site__bytes(s, count);
 }
 
-/* Adds the blocks to their group. Returns 0 or -ENOMEM. */
+/* Adds the blocks to their group: that of a layer (layer_no) with BY_LAYER. kept: the filter keeps
+ * them. Returns 0 or -ENOMEM. */
 static int table__add_to_group(struct table *t, const struct block_class *k, uint32_t layer_no,
 			       bool kept)
 {
@@ -721,7 +722,8 @@ void row__sort(struct row *rows, size_t n)
 		rows[i].cumulative = sum += rows[i].bytes;
 }
 
-/* True if the group has the known blocks from before attach without category, module or name. */
+/* True if the group has the known blocks from before attach without category, module or name.
+ * filtered: those that the filter removes, otherwise those that it keeps. */
 static bool is_anonymous(const struct bucket *g, bool filtered)
 {
 	return g->key.census && !g->key.category && !g->key.module && !g->key.name &&

@@ -918,7 +918,7 @@ static void on_targets(void *ctx, const struct http_answer *a)
 	progress__at(&h->f->progress, (uint64_t)(h - h->f->hosts) + 1, h->f->processes);
 }
 
-/* For http__run(): ends it when the user wants that. */
+/* For http__run(): ends it when the user wants that. Returns 0 (no work of its own) or -1. */
 static int tick_of_asking(void *ctx)
 {
 	return is_interrupted(ctx) ? -1 : 0;
@@ -1190,7 +1190,7 @@ static int run_phases(struct fetch *f)
 	return f->no_memory ? -ENOMEM : write_index(f);
 }
 
-/* The exit code. */
+/* The exit code: EXIT_UNUSABLE if a recording or a host is missing. */
 static int status_of(const struct fetch *f)
 {
 	size_t kept = count_of(f, FETCH_KEPT);

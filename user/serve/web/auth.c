@@ -443,7 +443,8 @@ static bool has_session(struct auth *g, const struct guard_request *r)
 
 #define COOKIE_TEXT 200 /* size of a Set-Cookie header's value, in bytes */
 
-/* Writes the header Set-Cookie that sets or deletes our cookie. ret: COOKIE_TEXT bytes. */
+/* Writes the header Set-Cookie that sets our cookie to value, or deletes it (is_deleted). ret:
+ * COOKIE_TEXT bytes. */
 static void format_cookie(const struct auth *g, const char *value, bool is_deleted, char *ret)
 {
 	const char *secure = g->tls ? "; Secure" : "";
@@ -608,8 +609,8 @@ static bool split_host(const char *text, char name[HOST_MAX + 1], bool *six)
 	return rest[-1] == ':' && len <= 5 && strspn(rest, "0123456789") == len;
 }
 
-/* A numeric address is safe: DNS rebinding needs a host name. The unspecified address (0.0.0.0,
- * ::) is not accepted. */
+/* True for a numeric address: IPv6 if `six`, otherwise IPv4. It is safe, since DNS rebinding needs
+ * a host name. The unspecified address (0.0.0.0, ::) is not accepted. */
 static bool is_address(const char *name, bool six)
 {
 	static const struct in6_addr none6;
