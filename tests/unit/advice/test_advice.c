@@ -600,6 +600,41 @@ static void test_host(void **state)
 	world__free(&p.w);
 }
 
+/* What each step takes from malloc and frees again is free between steps, and no waste. */
+static void test_malloc_between_steps(void **state)
+{
+	const uint64_t mib = 1 << 20, taken[] = { 60 * mib, 100 * mib };
+	const uint64_t saves[] = { 90 * mib, 0 }; /* 0: no advice */
+
+	for (int i = 0; i < 2; i++) {
+		struct play p = { .w = world__new(AT_PEAK, 0),
+				  .job = { .on_cpu = true },
+				  .next = 1 };
+		struct host_sheet sheet = { 0 };
+		struct advice_list list;
+		const struct advice *a;
+
+		p.a = (struct analysis){ .model = p.w.m, .dict = p.w.d, .facts = p.w.f };
+		p.v = advisor__new(p.a.model, p.a.dict, p.a.facts);
+		make_stacks(&p);
+		for (int n = 0; n < STEPS; n++) {
+			give(&p, take(&p, taken[i], p.other, 0));
+			tell(&p, (struct event){ .kind = EVENT_STEP });
+		}
+		sheet.part[HOST_TOTAL] = (struct host_figure){ .bytes = 1000 * mib, .known = true };
+		sheet.part[HOST_MALLOC] = (struct host_figure){ 400 * mib, 150 * mib, true, true,
+								false };
+		host_sheet__emit(&sheet, 0, tell_host, &p);
+		model__finish(p.w.m, p.w.time);
+		assert_int_equal(advisor__advise(p.v, 0, p.a.duration, &list), 0);
+		a = of_kind(&list, ADVICE_MALLOC_FREE);
+		assert_int_equal(a ? a->saves : 0, saves[i]);
+		advice__free_list(&list);
+		advisor__free(p.v);
+		world__free(&p.w);
+	}
+}
+
 /* Advice while the job runs changes nothing about later advice. */
 static void test_repeated(void **state)
 {
@@ -701,6 +736,7 @@ int main(void)
 		cmocka_unit_test(test_foreach),
 		cmocka_unit_test(test_state),
 		cmocka_unit_test(test_host),
+		cmocka_unit_test(test_malloc_between_steps),
 		cmocka_unit_test(test_nonsense),
 		cmocka_unit_test(test_growth),
 		cmocka_unit_test(test_cycles),

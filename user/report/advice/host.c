@@ -48,19 +48,32 @@ static uint64_t worth_saving(const struct remedies *r, unsigned part, uint64_t b
 }
 
 /* Adds the verdict on the free memory that an allocator keeps: its remedies and its sentence.
- * Returns 0 or -ENOMEM. */
+ * used_again: bytes of it that the job will need again soon; if they are most of it, there is no
+ * advice. Returns 0 or -ENOMEM. */
 static int advise_free(const struct remedies *r, enum advice_kind kind, enum host_keeper keeper,
-		       const char *costs)
+		       uint64_t used_again, const char *costs)
 {
 	struct host_verdict verdict;
 	char text[HOST_VERDICT_TEXT];
 
-	if (!host_verdict__of_keeper(r->sheet, keeper, &verdict))
+	if (!host_verdict__of_keeper(r->sheet, keeper, &verdict) || used_again > verdict.kept / 2)
 		return 0;
-	return add_advice(r, kind, verdict.kept,
+	return add_advice(r, kind, verdict.kept - used_again,
 			  advice__format("%s",
 					 host_verdict__remedies(&verdict, text, sizeof(text))),
 			  advice__format("%s", verdict.sentence), advice__format("%s", costs));
+}
+
+/* Returns the bytes that the last step took for tensors on the CPU, and freed before its end: they
+ * are free between steps, and the next step takes them again. 0: there was no step. */
+static uint64_t used_by_steps(const struct model *m)
+{
+	int cpu = model__find_device(m, "cpu");
+	struct model_step step;
+
+	if (cpu < 0 || !model__last_step(m, (size_t)cpu, &step))
+		return 0;
+	return step.peak > step.end_allocated ? step.peak - step.end_allocated : 0;
 }
 
 static int advise_malloc_free(const struct remedies *r)
@@ -69,13 +82,13 @@ static int advise_malloc_free(const struct remedies *r)
 	 * replace CUDA's. */
 	if (facts__get(r->a->f, "dry_run"))
 		return 0;
-	return advise_free(r, ADVICE_MALLOC_FREE, HOST_KEEPER_MALLOC,
+	return advise_free(r, ADVICE_MALLOC_FREE, HOST_KEEPER_MALLOC, used_by_steps(r->a->m),
 			   "memory that is returned costs a page fault when it is needed again");
 }
 
 static int advise_pinned_cached(const struct remedies *r)
 {
-	return advise_free(r, ADVICE_PINNED_CACHED, HOST_KEEPER_PINNED,
+	return advise_free(r, ADVICE_PINNED_CACHED, HOST_KEEPER_PINNED, 0,
 			   "pinning memory again takes time");
 }
 
