@@ -668,16 +668,14 @@ static int end_step(struct model *m)
 	return add_value(m, TRACK_STEPS);
 }
 
-int growth__end_step(struct model *m, enum step_kind kind)
+int growth__end_step(struct model *m)
 {
 	struct growth_watch *watch = m->growth;
 	struct growth_track *track = &watch->track[TRACK_STEPS];
 
 	if (watch->requests.file)
 		return 0;
-	if (kind != watch->kind) {
-		if (kind == STEP_CALL)
-			return end_inner_call(m);
+	if (watch->kind == STEP_CALL) {
 		/* The first optimizer step: until now calls counted as steps; from now on they
 		 * count within a step only. */
 		if (end_optimizer_step(m, TRACK_STEPS))
@@ -685,11 +683,25 @@ int growth__end_step(struct model *m, enum step_kind kind)
 		if (track->passed)
 			clear_values(watch, TRACK_STEPS);
 		track->on = true;
-		watch->kind = kind;
-	} else if (kind == STEP_OPT && end_optimizer_step(m, TRACK_INSIDE)) {
+		watch->kind = STEP_OPT;
+	} else if (end_optimizer_step(m, TRACK_INSIDE)) {
 		return -ENOMEM;
 	}
 	return end_step(m);
+}
+
+int growth__end_call(struct model *m)
+{
+	const struct growth_watch *watch = m->growth;
+
+	return watch->kind == STEP_OPT && !watch->requests.file ? end_inner_call(m) : 0;
+}
+
+int growth__settle_call(struct model *m)
+{
+	const struct growth_watch *watch = m->growth;
+
+	return watch->kind == STEP_CALL && !watch->requests.file ? end_step(m) : 0;
 }
 
 int growth__advance_time(struct model *m, uint64_t time)
@@ -1174,7 +1186,7 @@ static void describe_values(const struct judge *j)
 	growth->clock = clock_of(j);
 	growth->steps = progress->passed;
 	if (j->track == TRACK_INSIDE) {
-		growth->steps = j->w->inside.calls + j->m->steps.growth_lacks_call;
+		growth->steps = j->w->inside.calls;
 		growth->after_steps = j->w->track[TRACK_STEPS].passed;
 	} else if (growth->clock == GROWTH_STEPS || growth->clock == GROWTH_CALLS) {
 		growth->steps = model__whole_steps(j->m);

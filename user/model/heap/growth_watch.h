@@ -4,15 +4,18 @@
  * Those that return int return 0 or -ENOMEM. */
 #include <stdint.h>
 
-#include "model/heap/steps.h"
-
 struct dev;
 struct model;
 struct rec;
 
 int growth__block_allocated(struct model *m, uint32_t site);
 int growth__block_freed(struct model *m, const struct dev *dev, const struct rec *rec);
-int growth__end_step(struct model *m, enum step_kind kind);
+/* An optimizer's step ended. */
+int growth__end_step(struct model *m);
+/* A call of the model ended: a value of growth inside an optimizer's step. */
+int growth__end_call(struct model *m);
+/* The next call begins, or the optimizer: a value of growth from call to call. */
+int growth__settle_call(struct model *m);
 int growth__advance_time(struct model *m, uint64_t time);
 /* Sets used[site] for each site that growth refers to. */
 void growth__mark_sites(const struct model *m, uint8_t *used);

@@ -71,13 +71,16 @@ int steps__close_call(struct model *m)
 {
 	m->steps.caller = NULL;
 	m->steps.growth_lacks_call = true;
-	return end_step(m, STEP_CALL, m->steps.call_last);
+	if (end_step(m, STEP_CALL, m->steps.call_last))
+		return -ENOMEM;
+	/* model__finish() ends a call that is still open. Frees at the process's exit may have
+	 * changed the live bytes meanwhile, so growth does not count that call. */
+	return m->growth && !m->finished ? growth__end_call(m) : 0;
 }
 
-/* Ends a call that is still open, and gives growth its value for the last call: the bytes that are
+/* Ends a call that is still open, and gives growth its value from call to call: the bytes that are
  * live when the next call or the optimizer begins. At the end of a call its activations are live,
- * until the backward pass frees them. The last call of all gets no value: frees at the process's
- * exit may have changed the live bytes. Returns 0 or -ENOMEM. */
+ * until the backward pass frees them. Returns 0 or -ENOMEM. */
 static int settle_call(struct model *m)
 {
 	if (m->steps.caller && steps__close_call(m))
@@ -85,14 +88,14 @@ static int settle_call(struct model *m)
 	if (!m->steps.growth_lacks_call || !m->growth)
 		return 0;
 	m->steps.growth_lacks_call = false;
-	return growth__end_step(m, STEP_CALL);
+	return growth__settle_call(m);
 }
 
 int steps__optimizer(struct model *m, uint64_t time)
 {
 	if (settle_call(m) || end_step(m, STEP_OPT, time))
 		return -ENOMEM;
-	return m->growth ? growth__end_step(m, STEP_OPT) : 0;
+	return m->growth ? growth__end_step(m) : 0;
 }
 
 /* Handles EVENT_CALL: a call of a root module begins. No event says that a call returns, so the
