@@ -225,8 +225,9 @@ static void test_lookalikes(void **state)
 	void *node = make_node(&mul_type, 2), *neighbour = make_node(&mul_type, 1),
 	     *other = make_node(&other_type, 1);
 	void *beside = make_tensor(), *dead = make_tensor(), *slack = make_tensor(),
-	     *far = make_tensor();
-	uint64_t *array = chunk(256);
+	     *far = make_tensor(), *earlier = make_tensor();
+	void *ends[] = { NULL, earlier };
+	uint64_t *array = chunk(256), *vector = put_vector(node, EDGES + 104, ends, 2);
 	struct pygraph g;
 
 	save(neighbour, 0, beside, false, false);
@@ -234,6 +235,10 @@ static void test_lookalikes(void **state)
 	save(node, 0, dead, false, false);
 	put(dead, 8, 0); /* a node without owners */
 	put(node, malloc_usable_size(node) - 8, at(slack));
+	/* Left by a node that was there before: in unused room for the metadata of inputs, and
+	 * after the end of a vector. */
+	put(node, BODY - 32, at(earlier));
+	put(node, EDGES + 112, at(vector + 3));
 	/* Looks like a vector: in a chunk of another size; ending before its start; without end. */
 	array[0] = at(far);
 	put(node, EDGES, at(array));
@@ -251,7 +256,7 @@ static void test_lookalikes(void **state)
 	assert_int_equal(g.nsaved, 0);
 	pygraph__free(&g);
 	free(node), free(neighbour), free(other), free(beside), free(dead), free(slack), free(far),
-		free(array);
+		free(earlier), free(array), free(vector);
 }
 
 /* Memory that is not from glibc's malloc has an unknown size. */

@@ -40,6 +40,7 @@ struct item { /* a node of the batch; fields as in struct pygraph_saved */
 struct span {
 	uint64_t addr;
 	size_t len, at; /* at: offset in the batch's bytes */
+	size_t used; /* of a vector: bytes of its elements; the rest of its capacity is undefined */
 	uint32_t item;
 	bool vectors; /* search the memory for vectors, too */
 	bool tight;   /* no extra bytes follow the last element */
@@ -134,7 +135,7 @@ static int add_piece(struct batch *batch, uint64_t addr, void *buf, size_t len)
 	return err;
 }
 
-/* Adds a span to read, with room for the word before it. */
+/* Adds a span to read, with room for the word before it. All of it is in use. */
 static int add_span(struct batch *batch, uint64_t addr, size_t len, uint32_t item, bool vectors,
 		    bool tight)
 {
@@ -153,6 +154,7 @@ static int add_span(struct batch *batch, uint64_t addr, size_t len, uint32_t ite
 		.addr = addr,
 		.len = len,
 		.at = batch->nbytes,
+		.used = len,
 		.item = item,
 		.vectors = vectors,
 		.tight = tight,
@@ -311,6 +313,18 @@ static bool is_vector(const uint64_t values[3])
 	       values[2] - values[0] <= MAX_VECTOR;
 }
 
+/* Adds the buffer of a vector, {begin, end, end of storage}: all of it, whose size tells whether it
+ * is one. */
+static int add_vector(struct batch *batch, const uint64_t values[3], uint32_t item)
+{
+	size_t n = batch->nspans;
+	int err = add_span(batch, values[0], values[2] - values[0], item, false, true);
+
+	if (batch->nspans > n)
+		batch->spans[n].used = values[1] - values[0];
+	return err;
+}
+
 /* Adds the words of a span that may be pointers to the candidates, and the buffers of vectors in it
  * to the spans. */
 static int find_pointers(struct batch *batch, uint32_t span)
@@ -319,7 +333,7 @@ static int find_pointers(struct batch *batch, uint32_t span)
 	uint64_t values[3];
 	int err = 0;
 
-	for (size_t off = 0; !err && off + 8 <= in.len; off += 8) {
+	for (size_t off = 0; !err && off + 8 <= in.len && off + 8 <= in.used; off += 8) {
 		values[0] = proc__word(batch->bytes + in.at + 8 + off);
 		if (!is_pointer(values[0]) || values[0] - in.addr < in.len ||
 		    batch->ncands >= MAX_CANDS)
@@ -334,10 +348,8 @@ static int find_pointers(struct batch *batch, uint32_t span)
 			continue;
 		values[1] = proc__word(batch->bytes + in.at + 16 + off);
 		values[2] = proc__word(batch->bytes + in.at + 24 + off);
-		/* Read up to the vector's capacity. */
 		if (is_vector(values))
-			err = add_span(batch, values[0], values[2] - values[0], in.item, false,
-				       true);
+			err = add_vector(batch, values, in.item);
 	}
 	return err;
 }
@@ -410,7 +422,9 @@ static int find_kinds(struct walk *walk)
 	return err;
 }
 
-/* Adds a saved tensor, unless the pointer may be in the undefined end of a node's chunk. */
+/* Adds a saved tensor. Leaves out pointers in memory that the node does not use: the end of its
+ * chunk, and what all nodes begin with, since only derived classes hold tensors. There, the unused
+ * room for the metadata of inputs may have what an earlier object left. */
 static int add_saved(struct walk *walk, const struct cand *candidate)
 {
 	const struct span *span = &walk->batch.spans[candidate->span];
@@ -419,6 +433,7 @@ static int add_saved(struct walk *walk, const struct cand *candidate)
 	int err;
 
 	if (walk->graph->nsaved >= MAX_SAVED ||
+	    (span->addr == it->node && candidate->off < NODE_SIZE_MIN) ||
 	    (!span->tight && !it->leaf && candidate->off + SLACK + 8 > span->len))
 		return 0;
 	err = array__grow(&walk->graph->saved, &walk->saved_cap, walk->graph->nsaved + 1,
