@@ -115,7 +115,8 @@ def test_unused_private_pools():
     path = scratch("unused.mtr")
     job = spawn([harness.TOOL, "run", "--dry-run-cuda", "-o", path, "--", python(), script], root=True)
     own = json.loads(job.wait_line("^{", 120))
-    until_recorded(path, lambda doc: doc["categories"]["private_pool"] == 4 * MIB, "a reading of the allocator's tables", "--at", "end")
+    until_recorded(path, lambda doc: doc["categories"]["private_pool"] == 4 * MIB and len(reconciled(doc)["pools"]) == 2,
+                   "a reading of the allocator's tables after both pools", "--at", "end")
     job.send()
     equal(job.wait(60), 0, "exit code (%s)" % job.stderr()[-300:])
     check(own["returned"] >= 32 * MIB, "empty_cache() returned %d", own["returned"])
