@@ -110,7 +110,6 @@ struct node_layout {
 	uint16_t size;
 };
 
-#define NODE_SIZE_MIN 464	    /* the smallest node_layout.size */
 #define NODE_NO_SEQUENCE UINT64_MAX /* sequence number of AccumulateGrad, which runs first */
 #define NODE_LAYOUTS 2
 #define NODE_THREADS 64

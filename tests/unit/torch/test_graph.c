@@ -17,10 +17,11 @@
 #include "inspect/pytensor.h"
 #include "inspect/torch/pygraph.h"
 
-#define BODY 480  /* size of the common part of nodes */
-#define EDGES 96  /* offset of the vector of next nodes */
-#define SAVED 112 /* bytes of a SavedVariable */
-#define FLAGS 40  /* offset after its pointer */
+#define BODY 480     /* size of the common part of nodes */
+#define EDGES 96     /* offset of the vector of next nodes */
+#define METADATA 264 /* that of the vector of metadata, whose room for two ends at 472 */
+#define SAVED 112    /* bytes of a SavedVariable */
+#define FLAGS 40     /* offset after its pointer */
 
 struct cxx_type {
 	uint64_t info[3];   /* {vtable of the kind, name, base} */
@@ -106,6 +107,7 @@ static void *make_node(struct cxx_type *type, size_t saved)
 	void *n = chunk(BODY + saved * SAVED);
 
 	put(n, 0, vptr(type));
+	put(n, METADATA, at(n) + METADATA + 16);
 	return n;
 }
 

@@ -15,8 +15,8 @@
 enum { UNTIL_2_12, SINCE_2_13 };
 
 static const struct node_layout layouts[NODE_LAYOUTS] = {
-	[UNTIL_2_12] = { 3, 6, 472 },		/* after enable_shared_from_this */
-	[SINCE_2_13] = { 2, 5, NODE_SIZE_MIN }, /* after a reference count */
+	[UNTIL_2_12] = { 3, 6, 472 }, /* after enable_shared_from_this */
+	[SINCE_2_13] = { 2, 5, 464 }, /* after a reference count */
 };
 
 void node_guess__init(struct node_guess *guess, const char *torch_version)

@@ -29,11 +29,14 @@
 #define PREV_INUSE 1ull
 #define IS_MMAPPED 2ull
 #define SLACK 24u /* malloc's maximum of extra bytes, whose content is undefined */
+/* Bytes of the last member of Node (torch/csrc/autograd/function.h): a SmallVector of two
+ * InputMetadata. */
+#define METADATA 208u
 
 struct item { /* a node of the batch; fields as in struct pygraph_saved */
 	uint64_t node, vptr, next;
-	uint32_t cls;
-	bool leaf, function; /* function: of a torch.autograd.Function, with a Python object */
+	uint32_t cls, common; /* common: sizeof(Node), where the members of a derived class begin */
+	bool leaf, function;  /* function: of a torch.autograd.Function, with a Python object */
 };
 
 /* Memory that belongs to a node: the node itself, or a vector's buffer. */
@@ -282,6 +285,25 @@ static int begin_batch(struct walk *walk, size_t from, size_t n)
 	return err;
 }
 
+/*
+ * Returns sizeof(Node) of a node, in bytes. bytes: its memory, len bytes. Node ends with a
+ * c10::SmallVector of the metadata of inputs: {begin, two counts, room for two elements}. If it has
+ * no more than two, its begin points to that room, and tells the size. Otherwise the size is not
+ * known, and the smallest one is returned.
+ */
+static uint32_t find_common(const uint8_t *bytes, uint64_t node, size_t len)
+{
+	static const uint32_t sizes[] = { 464, 472 }; /* since PyTorch 2.13; since 2.0 */
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		uint32_t vector = sizes[i] - METADATA;
+
+		if (sizes[i] <= len && proc__word(bytes + vector) == node + vector + 16)
+			return sizes[i];
+	}
+	return 392; /* in PyTorch 1.13 */
+}
+
 /* Drops nodes that changed meanwhile or whose chunk does not match the next one. */
 static void check_nodes(struct batch *batch)
 {
@@ -300,6 +322,7 @@ static void check_nodes(struct batch *batch)
 			span->len = 0;
 		else
 			span->len -= 8; /* the next chunk's size word is not part of the node */
+		batch->items[span->item].common = find_common(chunk + 8, span->addr, span->len);
 	}
 }
 
@@ -433,7 +456,7 @@ static int add_saved(struct walk *walk, const struct cand *candidate)
 	int err;
 
 	if (walk->graph->nsaved >= MAX_SAVED ||
-	    (span->addr == it->node && candidate->off < NODE_SIZE_MIN) ||
+	    (span->addr == it->node && candidate->off < it->common) ||
 	    (!span->tight && !it->leaf && candidate->off + SLACK + 8 > span->len))
 		return 0;
 	err = array__grow(&walk->graph->saved, &walk->saved_cap, walk->graph->nsaved + 1,
