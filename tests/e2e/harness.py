@@ -181,7 +181,7 @@ def state_of(pid):
 
 class Process:
     """A child whose output is collected line by line; root=True: through sudo if needed; kept=True: also for the following tests;
-    session=True: in a session of its own, as a user's shell starts it, so that a child that loses it gets a parent of another session."""
+    session=True: in a session of its own, as a user's shell starts it. When it ends, its children get a parent of another session."""
 
     def __init__(self, command, root=False, stdout=None, stdin=subprocess.PIPE, env=None, cwd=None, kept=False, popen=subprocess.Popen, session=False):
         self.root = root and not IS_ROOT

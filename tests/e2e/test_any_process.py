@@ -251,7 +251,7 @@ def picked(name, output):
     all_of_torch.wait_line("waiting for|PID [0-9]+", 60, stream="err")  # other tests may have a process with PyTorch
     grow(p)
     finish(both)
-    harness.interrupt(all_of_torch, 180)  # it has all processes with PyTorch of tests beside this one
+    harness.interrupt(all_of_torch, 180)  # it captures all processes with PyTorch, of other tests too
     check("PID %d" % p.pid not in all_of_torch.stderr(), "--all took it: %s", all_of_torch.stderr())
     p.stop()
     check_rows(os.path.join(folder, "%s-%d.mtr" % (output, p.pid)), file, function, TIMES * 0.9)

@@ -338,8 +338,8 @@ static unsigned separate_ranges(struct plan_pools *p)
 }
 
 /* Sets the pool_no of a stream named by allocations. A segment with both a name and a pool defines
- * it; otherwise the stream gets a new pool. names: pool_no by stream, filled
- * before with the segments that have both. *pool_no 0: too many pools. Returns 0 or -ENOMEM. */
+ * it; otherwise the stream gets a new pool. names: pool_no by stream, filled before
+ * with the segments that have both. *pool_no 0: too many pools. Returns 0 or -ENOMEM. */
 static int pool_of_stream(struct plan_pools *p, struct map64 *names, uint64_t stream,
 			  uint32_t *pool_no)
 {

@@ -43,7 +43,7 @@ struct item { /* a node of the batch; fields as in struct pygraph_saved */
 struct span {
 	uint64_t addr;
 	size_t len, at; /* at: offset in the batch's bytes */
-	size_t used; /* of a vector: bytes of its elements; the rest of its capacity is undefined */
+	size_t used;	/* of a vector: bytes of its elements, after which memory is undefined */
 	uint32_t item;
 	bool vectors; /* search the memory for vectors, too */
 	bool tight;   /* no extra bytes follow the last element */
