@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: cpu=60
 """Scopes: the figures of the functions that --scope names are those that torch.cuda reports of them."""
+import csv
 import json
 import os
 
@@ -84,6 +85,36 @@ def test_at_scope():
     with open(path, "rb") as f:
         code, _, err = tool("report", "--at", "scope:rollout", "-", stdin=f)
     check(code == 64 and "must be a file" in err, "standard input: exit %d, %s", code, err)
+
+
+def test_by_scope():
+    """--by scope: rows by the innermost scope that allocated the memory. They add up, and those inside a function are what --filter keeps."""
+    path, _ = recording()
+    names = options_for(("rollout", "Policy.train", "loss_of", "sync"))
+    for at in ("peak", "end", "scope:rollout#2"):
+        doc = document(path, *names, "--by", "scope", "--at", at)
+        rows = {r["scope"]: r["bytes"] for r in doc["rows"]}
+        check(set(rows) <= {None, "rollout", "Policy.train", "Policy.train > loss_of", "sync"}, "scopes at %s: %s", at, rows)
+        equal(sum(rows.values()), doc["allocated"], "sum of the scopes at %s" % at)
+        split = document(path, *names, "--by", "role,scope", "--at", at)["rows"]
+        equal({s: sum(r["bytes"] for r in split if r["scope"] == s) for s in rows}, rows, "scopes, also by role, at %s" % at)
+    # Two rounds of samples, and the engine's weights; the model's are from outside.
+    rows = {r["scope"]: r["bytes"] for r in document(path, *names, "--by", "scope", "--at", "scope:sync#3")["rows"]}
+    weights = sum((n + 511) // 512 * 512 for n in (4 * 256 * 512, 4 * 512, 4 * 512 * 64, 4 * 64))
+    equal((rows[None], rows["sync"]), (weights, 2 * weights), "weights of the model and of the engine, old and new")
+    equal(rows["rollout"], 4 * 64 * 256 * 4, "samples of the third round")
+    # On the GPU a thread of autograd allocates the gradients, while the function waits that called it.
+    train = [r for r in document(path, *names, "--by", "scope,role", "--at", "scope:Policy.train")["rows"] if r["category"] == "gradient"]
+    equal([(r["scope"], r["bytes"]) for r in train], [("Policy.train", weights)], "gradients at the peak of train")
+    kept = sum(r["bytes"] for r in document(path, "--scope", "rollout", "--at", "scope:rollout#4", "--filter", "scope:rollout")["rows"])
+    rows = {r["scope"]: r["bytes"] for r in document(path, "--scope", "rollout", "--by", "scope", "--at", "scope:rollout#4")["rows"]}
+    equal(rows["rollout"], kept, "bytes of rollout, by --by and by --filter")
+    code, out, err = tool("report", *names, "--by", "scope", "--no-overview", path)
+    check(code == 0 and "Policy.train > loss_of" in out and "outside of scopes" in out, "text (%s): %s", err, out)
+    code, out, _ = tool("report", *names, "--by", "scope", "--format", "csv", path)
+    table = list(csv.DictReader(out.splitlines()))
+    equal(sum(int(r["bytes"]) for r in table), document(path)["allocated"], "sum of the CSV")
+    check("Policy.train > loss_of" in {r["scope"] for r in table}, "scopes in CSV: %s", table)
 
 
 def test_filter():

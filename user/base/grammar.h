@@ -9,9 +9,11 @@
 
 /* --by, in the order of enum group (model/model.h). */
 #define GROUP_WORDS(first, next)                                                                   \
-	first(line) next(stack) next(module) next(layer) next(phase) next(thread) next(category)
+	first(line) next(stack) next(module) next(layer) next(phase) next(thread) next(category)   \
+		next(scope)
 /* Words of --by that may be combined: "category,module". */
-#define SPLIT_WORDS(first, next) first(line) next(module) next(phase) next(thread) next(category)
+#define SPLIT_WORDS(first, next)                                                                   \
+	first(line) next(module) next(phase) next(thread) next(category) next(scope)
 /* --by of leaks. */
 #define LEAK_GROUP_WORDS(first, next) first(line) next(stack) next(module) next(category)
 /* --at, in the order of enum moment (model/model.h). */
@@ -34,7 +36,7 @@
 	"(" WORD_CHOICE(                                                                           \
 		MOMENT_WORDS) "|[0-9]{1,9}(\\.[0-9]{1,9})?(ns|us|ms|s|m|min|h|d)?|mark:" name      \
 			      "{1,127})"
-#define COMBINED_GROUPS "(" WORD_CHOICE(SPLIT_WORDS) ")(,(" WORD_CHOICE(SPLIT_WORDS) ")){1,4}"
+#define COMBINED_GROUPS "(" WORD_CHOICE(SPLIT_WORDS) ")(,(" WORD_CHOICE(SPLIT_WORDS) ")){1,5}"
 
 #define PATTERN_AT "^" MOMENT("[^[:cntrl:]]") "$"
 /* The expression for one moment, or two: OLD,NEW. */
@@ -50,10 +52,10 @@
 	"127 bytes)"
 #define HELP_AT_PAIR HELP_AT "; OLD,NEW: one for each recording"
 #define HELP_COMBINED                                                                              \
-	"several of line, module, phase, thread and category with commas, such as "                \
+	"several of line, module, phase, thread, category and scope with commas, such as "         \
 	"module,category"
 #define HELP_GROUPS                                                                                \
-	"line (default), stack, module, layer, phase, thread, category, segment, "                 \
+	"line (default), stack, module, layer, phase, thread, category, scope, segment, "          \
 	"or " HELP_COMBINED
 #define HELP_GROUPS_TOGETHER                                                                       \
-	"line (default), module, layer, phase, thread, category, or " HELP_COMBINED
+	"line (default), module, layer, phase, thread, category, scope, or " HELP_COMBINED

@@ -25,6 +25,10 @@ extern const struct argp capture_bounds_argp; /* all options but those that choo
 /* Parses a count; calls argp_error() unless arg is a whole number >= min. */
 uint64_t capture_args__parse_count(struct argp_state *state, const char *option, const char *arg,
 				   uint64_t min);
+/* Adds a function of --scope to the list, which ends with NULL or is full, unless it is there.
+ * Calls argp_error() for one that cannot be a function's name, and for one too many. */
+void capture_args__add_scope(struct argp_state *state, const char *scopes[STREAM_SCOPES],
+			     const char *arg);
 /* Parses the argument of --cost, "1%" or "off"; calls argp_error() on errors. Returns the share, 0:
  * off. */
 double capture_args__parse_cost(struct argp_state *state, const char *arg);

@@ -28,10 +28,11 @@ struct diff_args {
 };
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME", 0,
+	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME|scope:NAME#N", 0,
 	  "Moment (default peak); OLD,NEW: a moment for each recording", OPTIONS_SHOW },
-	{ "by", OPT_BY, "line|stack|module|layer|phase|role|thread", 0,
+	{ "by", OPT_BY, "line|stack|module|layer|phase|role|thread|scope", 0,
 	  "Group rows (default line); layer: a module with all inside", OPTIONS_SHOW },
+	OPTION_SCOPE,
 	{ "device", OPT_DEVICE, "DEVICE", 0,
 	  "Device: cuda:0, cpu, ... (default: NEW's largest peak, CUDA first)", OPTIONS_SHOW },
 	{ "top", OPT_TOP, "N", 0, "Print N rows; 0: all (default 20 in text, all in json and csv)",
@@ -95,6 +96,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--format flamegraph shows all stacks; it cannot be "
 					  "combined with --top");
 		report_args__check_csv(state, a->csv, a->shown.format == FORMAT_CSV);
+		for (int k = 0; k < MATCH_SIDES; k++)
+			report_args__check_scopes(state, &a->shown, a->opts.at[k].at_scope);
 		if (!a->files[MATCH_OLD])
 			argp_error(state, "no recording given: memtrace-bpf diff OLD NEW");
 		else if (!a->files[MATCH_NEW])
@@ -113,6 +116,7 @@ static int read_side(struct diff_args *args, enum match_side side, struct analys
 {
 	int status;
 
+	args->opts.at[side] = report_args__moment(&args->shown, &args->opts.at[side]);
 	args->opts.at[side].at_device = args->shown.device;
 	status = analysis__open(args->files[side], &args->opts.at[side], ret);
 	status = status ? status : analysis__run(*ret, NULL, NULL);

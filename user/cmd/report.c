@@ -24,15 +24,12 @@
 struct options {
 	struct report_args shown;
 	struct report_files r;
-	const char *columns;		   /* --columns; NULL: not given */
-	const char *scopes[STREAM_SCOPES]; /* --scope */
-	size_t nscopes;
+	const char *columns; /* --columns; NULL: not given */
 	bool no_overview, by_given, csv;
 };
 
 enum {
 	OPT_TREE = OPT_COMMANDS_OWN,
-	OPT_SCOPE,
 	OPT_SCOPES,
 	OPT_BARS,
 	OPT_NO_BARS,
@@ -51,12 +48,11 @@ static const struct argp_option options[] = {
 	  "Moment: peak (default), end, first out of memory, seconds since the start, a mark, or "
 	  "the peak of a function",
 	  OPTIONS_SHOW },
-	{ "by", OPT_BY, "line|stack|module|layer|phase|role|thread|segment", 0,
+	{ "by", OPT_BY, "line|stack|module|layer|phase|role|thread|scope|segment", 0,
 	  "Group rows (default line); layer: a module with all inside. Several, such as "
 	  "module,role: all but stack, layer, segment",
 	  OPTIONS_SHOW },
-	{ "scope", OPT_SCOPE, "FUNCTION", 0, "Also print runs and peak of this Python function",
-	  OPTIONS_SHOW },
+	OPTION_SCOPE,
 	{ "scopes", OPT_SCOPES, NULL, 0, "Print only the table of scopes, without rows",
 	  OPTIONS_SHOW },
 	{ "tree", OPT_TREE, NULL, 0, "Show modules as a tree", OPTIONS_SHOW },
@@ -178,43 +174,19 @@ static void parse_fail_if(struct report_files *r, const char *arg, struct argp_s
 	free(why);
 }
 
-static bool has_scope(const struct options *o, const char *name)
-{
-	for (size_t i = 0; i < o->nscopes; i++)
-		if (!strcmp(o->scopes[i], name))
-			return true;
-	return false;
-}
-
-/* Adds a function of --scope. Calls argp_error() for one that cannot be a function's name. */
-static void parse_scope(struct options *o, const char *arg, struct argp_state *state)
-{
-	if (!facts__is_scope(arg))
-		argp_error(state,
-			   "--scope: '%s' is not the name of a Python function; try rollout, "
-			   "Trainer.evaluate or train.py:rollout",
-			   arg);
-	if (has_scope(o, arg))
-		return;
-	if (o->nscopes == STREAM_SCOPES)
-		argp_error(state, "--scope: more than %d functions", STREAM_SCOPES);
-	o->scopes[o->nscopes++] = arg;
-}
-
 /* Calls argp_error() for options that cannot be combined with --scope or --scopes. */
 static void check_scopes(const struct options *o, struct argp_state *state)
 {
 	const struct report_files *r = &o->r;
 	enum report_format format = o->shown.format;
-	const char *at = o->shown.at.at_scope;
 
-	if (o->nscopes == STREAM_SCOPES && *at && !has_scope(o, at))
-		argp_error(state, "--scope and --at name more than %d functions", STREAM_SCOPES);
+	report_args__check_scopes(state, &o->shown, o->shown.at.at_scope);
 	if (r->scopes && (o->by_given || r->tree || r->advice || r->segments))
 		argp_error(state, "--scopes cannot be combined with --by, --tree or --advice");
 	if (r->scopes && format != REPORT_AS_TEXT && format != REPORT_AS_JSON)
 		argp_error(state, "--scopes works only with --format text or json");
-	if ((r->scopes || o->nscopes) && (r->together == TOGETHER_YES || format == REPORT_AS_HTML))
+	if ((r->scopes || o->shown.scopes[0]) &&
+	    (r->together == TOGETHER_YES || format == REPORT_AS_HTML))
 		argp_error(state, "--scope and --scopes are for each recording by itself; add "
 				  "--apart");
 }
@@ -297,9 +269,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->by_given = true;
 		parse_by(r, arg, state);
 		break;
-	case OPT_SCOPE:
-		parse_scope(o, arg, state);
-		break;
 	case OPT_SCOPES:
 		r->scopes = true;
 		break;
@@ -378,11 +347,9 @@ static int report(struct options *o)
 	r->n = in.n;
 	r->missing = in.missing;
 	r->n_missing = in.n_missing;
-	r->at = o->shown.at;
+	r->at = report_args__moment(&o->shown, &o->shown.at);
 	r->at.at_default = !o->shown.at_given && r->n == 1;
 	r->at.at_device = o->shown.device;
-	r->at.scopes = o->scopes;
-	r->at.nscopes = o->nscopes;
 	r->device = o->shown.device;
 	r->format = o->shown.format;
 	if (r->format == REPORT_AS_HTML) {

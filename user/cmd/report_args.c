@@ -69,6 +69,36 @@ static void check_output(struct argp_state *state, const char *path)
 			   usage__command()->name, path);
 }
 
+static size_t count_scopes(const struct report_args *a)
+{
+	size_t n = 0;
+
+	while (n < STREAM_SCOPES && a->scopes[n])
+		n++;
+	return n;
+}
+
+struct model_opts report_args__moment(const struct report_args *a, const struct model_opts *at)
+{
+	struct model_opts with = *at;
+
+	with.scopes = a->scopes;
+	with.nscopes = count_scopes(a);
+	return with;
+}
+
+void report_args__check_scopes(struct argp_state *state, const struct report_args *a,
+			       const char *at_scope)
+{
+	size_t n = count_scopes(a);
+
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(a->scopes[i], at_scope))
+			return;
+	if (n == STREAM_SCOPES && *at_scope)
+		argp_error(state, "--scope and --at name more than %d functions", STREAM_SCOPES);
+}
+
 error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a)
 {
 	static const char *const frames[] = { "user", "all", "native", NULL };
@@ -109,6 +139,9 @@ error_t report_args__parse(int key, char *arg, struct argp_state *state, struct 
 		break;
 	case OPT_HIDE:
 		parse_hide(a, arg, state);
+		break;
+	case OPT_SCOPE:
+		capture_args__add_scope(state, a->scopes, arg);
 		break;
 	case 'o':
 		check_output(state, arg);

@@ -21,6 +21,7 @@ enum {
 	OPT_FRAMES,
 	OPT_FILTER,
 	OPT_HIDE,
+	OPT_SCOPE,
 	OPT_FORMAT,
 	OPT_COLOR,
 	OPT_COMMANDS_OWN /* first free key for the command's own options */
@@ -39,6 +40,12 @@ enum {
 			"innermost function of compiled code",                                     \
 			OPTIONS_SHOW                                                               \
 	}
+#define OPTION_SCOPE                                                                               \
+	{                                                                                          \
+		"scope", OPT_SCOPE, "FUNCTION", 0,                                                 \
+			"Also print runs and peak of this Python function; repeatable",            \
+			OPTIONS_SHOW                                                               \
+	}
 #define OPTION_COLOR                                                                               \
 	{ "color",                                                                                 \
 	  OPT_COLOR,                                                                               \
@@ -55,10 +62,11 @@ struct report_args {
 	const char *const *groups, *const *formats;
 	int by, format; /* index of the word that was given, in groups and formats */
 	bool by_given;
-	struct model_opts at;
+	struct model_opts at; /* without scopes: see report_args__moment() */
 	bool at_given;
-	const char *device; /* NULL: not given */
-	size_t top;	    /* rows, 0: all; the command sets the default */
+	const char *scopes[STREAM_SCOPES]; /* --scope; NULL: no more */
+	const char *device;		   /* NULL: not given */
+	size_t top;			   /* rows, 0: all; the command sets the default */
 	bool top_given;
 	enum frame_choice which_line; /* which frame of a stack is charged: --frames */
 	struct report_select select;  /* --filter and --hide; free it with report_select__drop() */
@@ -69,6 +77,11 @@ struct report_args {
 
 /* Parses an option that the command lists. Returns 0, or ARGP_ERR_UNKNOWN for other keys. */
 error_t report_args__parse(int key, char *arg, struct argp_state *state, struct report_args *a);
+/* Returns at with the names of --scope, which a owns. */
+struct model_opts report_args__moment(const struct report_args *a, const struct model_opts *at);
+/* Calls argp_error() if the names of --scope and the scope of --at ("": none) are too many. */
+void report_args__check_scopes(struct argp_state *state, const struct report_args *a,
+			       const char *at_scope);
 /* "text", "json", NULL: the words of --format in most commands. */
 extern const char *const report_args_formats[];
 /* Returns the index of arg in words, which end with NULL. Calls argp_error() for another word. */

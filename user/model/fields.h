@@ -36,6 +36,7 @@
 	FIELD(PHASE, "phase", PHASE, phase, OF_PHASE, true)                                        \
 	FIELD(THREAD, "thread", TEXT, thread, 0, true)                                             \
 	FIELD(TID, "tid", U32, tid, 0, true)                                                       \
+	FIELD(SCOPE, "scope", TEXT, scope, OF_SCOPE, false)                                        \
 	FIELD(CATEGORY, "category", TEXT, category, 0, false)                                      \
 	FIELD(NAME, "name", TEXT, name, 0, true)                                                   \
 	FIELD(SOURCE, "source", TEXT, source, 0, false)                                            \

@@ -202,9 +202,19 @@ int model__find_device(const struct model *m, const char *name);
  * cover. file, func, module and thread are NULL or "" unless the grouping covers them; BY_STACK
  * covers all. BY_MODULE uses the exact module; BY_LAYER a module and everything inside it, so its
  * rows overlap. BY_LINE also splits by phase, module and category, and memory from before attach by
- * name.
+ * name. BY_SCOPE: the innermost run that was open on the thread.
  */
-enum group { BY_LINE, BY_STACK, BY_MODULE, BY_LAYER, BY_PHASE, BY_THREAD, BY_CATEGORY, BY_NR };
+enum group {
+	BY_LINE,
+	BY_STACK,
+	BY_MODULE,
+	BY_LAYER,
+	BY_PHASE,
+	BY_THREAD,
+	BY_CATEGORY,
+	BY_SCOPE,
+	BY_NR
+};
 extern const char *const group_names[]; /* values of --by; NULL at the end */
 
 struct row_frame {
@@ -245,6 +255,9 @@ struct row {
 	bool charged; /* source is "autograd", and stack is the stack of the forward call */
 	const char *thread;
 	uint32_t tid;
+	/* Scope in which the row was allocated, after those around it: "train > loss_of". NULL: in
+	 * none. */
+	const char *scope;
 	/* The row's memory was allocated before the first event; file is NULL. All such memory that
 	 * has no name is one row. */
 	bool before_attach;
@@ -311,7 +324,7 @@ struct row_opts {
 	enum frame_choice which_line;
 	/* With BY_LINE: do not split the rows of a line by module, phase, category. */
 	bool any_module, any_phase, any_category;
-	/* If not 0, replaces by: bits 1 << BY_* of line, stack, module, phase, thread and category.
+	/* If not 0, replaces by: bits 1 << BY_* of all but layer.
 	 * With line and without module, row.module is a pattern over all modules of the row. */
 	unsigned split;
 	/*
@@ -625,7 +638,8 @@ struct model_scope_level {
 	uint64_t peak_reserved; /* 0 without totals */
 	/* Allocated after the thread's last event before its first allocation outside. */
 	uint64_t end;
-	/* Part of end that the run's own thread allocated in the run. */
+	/* Part of end that the run's own thread allocated in the run, or autograd's threads in
+	 * backward that it called. */
 	uint64_t kept;
 	uint64_t run; /* number of the run among those of its function, from 1 */
 };

@@ -81,6 +81,8 @@ bool words__neighbours_of(const struct model *m, const struct facts *f, size_t d
 			  struct neighbours *ret);
 /* Thread of a row: "python (4242)"; "": unknown; without the number if tid is 0. */
 char *words__thread(char *buf, const struct row *r);
+/* Writes the row's scope, "outside of scopes" for none. buf has REPORT_TEXT bytes. */
+char *words__scope(char *buf, const struct row *r);
 /* Text of a row's group: location, module and class, phase, and so on; or "before attach". */
 char *words__where(char *buf, const struct row *r, enum group by, const char *cwd, size_t columns);
 const char *words__where_title(enum group by); /* title of the column of words__where() */

@@ -34,6 +34,7 @@ struct report_select;
 	COLUMN(ROLE, "role", "Role", "category", 1U << BY_CATEGORY)                                \
 	COLUMN(PHASE, "phase", "Phase", "phase", 1U << BY_PHASE)                                   \
 	COLUMN(THREAD, "thread", "Thread", "thread", 1U << BY_THREAD)                              \
+	COLUMN(SCOPE, "scope", "Scope", "scope", 1U << BY_SCOPE)                                   \
 	COLUMN(MODULE, "module", "Module", "module module_class",                                  \
 	       1U << BY_MODULE | 1U << BY_LAYER)                                                   \
 	COLUMN(NAME, "name", "Name", "name", 1U << BY_LINE | 1U << BY_STACK)                       \
@@ -47,7 +48,7 @@ enum report_col { REPORT_COLUMNS(REPORT_COLUMN_ID) COL_NR };
 
 #define COLUMNS_DEFAULT                                                                            \
 	(1U << COL_SIZE | 1U << COL_PERCENT | 1U << COL_BLOCKS | 1U << COL_ROLE |                  \
-	 1U << COL_PHASE | 1U << COL_THREAD | 1U << COL_MODULE | 1U << COL_NAME)
+	 1U << COL_PHASE | 1U << COL_THREAD | 1U << COL_SCOPE | 1U << COL_MODULE | 1U << COL_NAME)
 
 /* Fields of CSV in their order; NULL at the end. */
 extern const char *const report_columns_csv[];

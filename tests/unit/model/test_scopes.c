@@ -356,6 +356,110 @@ static void test_bound(void **state)
 	world__free(&w);
 }
 
+/* Bytes that are live now in a scope; NULL: outside of scopes. */
+static uint64_t bytes_in(struct world *w, const char *dev, const char *scope)
+{
+	uint64_t bytes = 0;
+	struct row *r;
+	size_t n;
+
+	r = rows(w, dev, BY_SCOPE, ROWS_NOW, &n);
+	for (size_t i = 0; i < n; i++)
+		if (scope ? r[i].scope && !strcmp(r[i].scope, scope) : !r[i].scope)
+			bytes += r[i].bytes;
+	free(r);
+	return bytes;
+}
+
+/* Rows by scope: the innermost function, whoever calls it. */
+static void test_rows_by_scope(void **state)
+{
+	struct world w = scoped("train", "loss");
+	uint32_t out = STACK(&w, "main"), train = STACK(&w, "main", "train"),
+		 inside = STACK(&w, "main", "train", "loss"), alone = STACK(&w, "main", "loss");
+
+	(void)state;
+	alloc(&w, CUDA(0), 0x1000, KIB, out);
+	alloc(&w, CUDA(0), 0x2000, 2 * KIB, train);
+	alloc(&w, CUDA(0), 0x3000, 4 * KIB, inside);
+	alloc(&w, CUDA(0), 0x4000, 8 * KIB, train);
+	alloc(&w, CUDA(0), 0x6000, 16 * KIB, alone);
+	alloc(&w, CUDA(0), 0xa000, 32 * KIB, out);
+	assert_int_equal(bytes_in(&w, "cuda:0", NULL), 33 * KIB);
+	assert_int_equal(bytes_in(&w, "cuda:0", "train"), 10 * KIB);
+	assert_int_equal(bytes_in(&w, "cuda:0", "train > loss"), 4 * KIB);
+	assert_int_equal(bytes_in(&w, "cuda:0", "loss"), 16 * KIB);
+	dealloc(&w, CUDA(0), 0x2000, 2 * KIB);
+	assert_int_equal(bytes_in(&w, "cuda:0", "train"), 8 * KIB);
+	world__free(&w);
+}
+
+/* Backward runs on a thread of autograd, without frames. Its memory belongs to the function that
+ * waits for it, on the thread that called backward last, not to the forward call. */
+static void test_backward(void **state)
+{
+	struct world w = scoped("train", "loss");
+	uint32_t other = dict__thread(w.d, (struct dict_thread){ .tid = 300 });
+	uint32_t forward = STACK(&w, "main", "train", "loss"), call;
+	struct dict_frame f[] = {
+		{ .loc = loc(&w, SP "autograd/__init__.py", "_make_grads", 1) },
+		{ .loc = loc(&w, SP "autograd/__init__.py", "backward", 2) },
+		{ .loc = loc(&w, "/job/train.py", "train", 3) },
+	};
+	struct event e = { .kind = EVENT_ALLOC,
+			   .device = CUDA(0),
+			   .addr = 0x9000,
+			   .size = 4 * KIB,
+			   .walk = MT_WALK_NO_FRAME,
+			   .thread = w.autograd_thread,
+			   .node = dict__node(w.d,
+					      (struct dict_node){ .cls = str(&w, "MulBackward0"),
+								  .stack = forward }) };
+
+	(void)state;
+	call = dict__stack(w.d, f, N(f), MT_WALK_OK);
+	alloc(&w, CUDA(0), 0x1000, KIB, forward);
+	alloc(&w, CUDA(0), 0x2000, 2 * KIB, call);
+	on_thread(&w, other, 0x3000, 8 * KIB, STACK(&w, "main", "loss"), MT_WALK_OK);
+	e.totals = true;
+	e.allocated = w.allocated[0] += e.size;
+	feed(&w, e);
+	assert_int_equal(bytes_in(&w, "cuda:0", "train"), 6 * KIB);
+	assert_int_equal(bytes_in(&w, "cuda:0", "train > loss"), KIB);
+	assert_int_equal(bytes_in(&w, "cuda:0", "loss"), 8 * KIB);
+	/* It is the run's own memory, and its peak is in it. */
+	finish(&w);
+	assert_string_equal(scope(&w, 0).name, "train");
+	assert_int_equal(level(&w, 0).kept, 7 * KIB);
+	assert_int_equal(level(&w, 0).peak, 15 * KIB);
+	/* After train, backward is outside. */
+	alloc(&w, CUDA(0), 0x4000, KIB, STACK(&w, "main"));
+	e.addr = 0xb000;
+	e.allocated = w.allocated[0] += e.size;
+	feed(&w, e);
+	assert_int_equal(bytes_in(&w, "cuda:0", NULL), 5 * KIB);
+	world__free(&w);
+}
+
+/* Small objects on the host are found after they are made, so they begin and end no run: the
+ * functions on their stack are their scope. */
+static void test_rows_of_objects(void **state)
+{
+	struct world w = scoped("train", "loss");
+	uint32_t out = STACK(&w, "main"), inside = STACK(&w, "main", "train", "loss");
+	const struct device host = { .type = DEVICE_HOST };
+
+	(void)state;
+	alloc(&w, CUDA(0), 0x1000, KIB, out);
+	alloc(&w, host, 0x2000, 2 * KIB, inside);
+	alloc(&w, host, 0x3000, 4 * KIB, out);
+	assert_int_equal(bytes_in(&w, "host", "train > loss"), 2 * KIB);
+	assert_int_equal(bytes_in(&w, "host", NULL), 4 * KIB);
+	finish(&w);
+	assert_int_equal(model__scope_runs(w.m), 0);
+	world__free(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +475,9 @@ int main(void)
 		cmocka_unit_test(test_names),
 		cmocka_unit_test(test_fact),
 		cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_rows_by_scope),
+		cmocka_unit_test(test_backward),
+		cmocka_unit_test(test_rows_of_objects),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,11 +137,12 @@ static void parse_clock(struct argp_state *state, const char *arg, struct clock_
 		argp_error(state, "--clock-offset: '%s' is not OFFSET,ERROR in nanoseconds", arg);
 }
 
-static void add_scope(struct argp_state *state, const char **scopes, const char *arg)
+void capture_args__add_scope(struct argp_state *state, const char *scopes[STREAM_SCOPES],
+			     const char *arg)
 {
 	size_t n = 0;
 
-	while (n < STREAM_SCOPES && scopes[n])
+	while (n < STREAM_SCOPES && scopes[n] && strcmp(scopes[n], arg) != 0)
 		n++;
 	if (!facts__is_scope(arg))
 		argp_error(state,
@@ -175,7 +176,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		args->session.ring_bytes = n;
 		break;
 	case OPT_SCOPE:
-		add_scope(state, args->session.scopes, arg);
+		capture_args__add_scope(state, args->session.scopes, arg);
 		break;
 	case OPT_CLOCK:
 		parse_clock(state, arg, &args->session.clock_offset);

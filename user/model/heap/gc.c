@@ -80,7 +80,8 @@ static struct site *varied_site(const struct model *m, const struct site *like)
 		struct site *site = &m->sites.all[id];
 
 		if (site->varied && site->stack == like->stack && site->thread == like->thread &&
-		    site->node == like->node && site->dev == like->dev &&
+		    site->node == like->node && site->scope_no == like->scope_no &&
+		    site->launcher == like->launcher && site->dev == like->dev &&
 		    site->walk == like->walk && site->drawn == like->drawn)
 			return site;
 	}

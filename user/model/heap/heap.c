@@ -27,11 +27,11 @@
 
 struct site_key {
 	uint64_t size;
-	uint32_t stack, thread, node;
+	uint32_t stack, thread, node, scope_no, launcher;
 	uint16_t dev;
-	uint8_t walk;
-	uint8_t drawn;
+	uint8_t walk, drawn;
 };
+_Static_assert(sizeof(struct site_key) == 32, "a key, which is hashed as bytes, has no padding");
 
 /* Adds the layers of all modules on the stack, so that those around the innermost have a class.
  * Returns 0 or -ENOMEM. */
@@ -75,6 +75,8 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.stack = k->stack,
 		.thread = k->thread,
 		.node = k->node,
+		.scope_no = k->scope_no,
+		.launcher = k->launcher,
 		.dev = k->dev,
 		.walk = k->walk,
 		.drawn = k->drawn,
@@ -95,6 +97,8 @@ uint32_t heap__site_hash(const struct model *m, const struct site *s)
 		.stack = s->stack,
 		.thread = s->thread,
 		.node = s->node,
+		.scope_no = s->scope_no,
+		.launcher = s->launcher,
 		.dev = s->dev,
 		.walk = s->walk,
 		.drawn = s->drawn,
@@ -106,7 +110,8 @@ uint32_t heap__site_hash(const struct model *m, const struct site *s)
 static bool site__has_key(const struct site *s, const struct site_key *k)
 {
 	return !s->varied && s->size == k->size && s->stack == k->stack && s->thread == k->thread &&
-	       s->node == k->node && s->dev == k->dev && s->walk == k->walk && s->drawn == k->drawn;
+	       s->node == k->node && s->scope_no == k->scope_no && s->launcher == k->launcher &&
+	       s->dev == k->dev && s->walk == k->walk && s->drawn == k->drawn;
 }
 
 /* Returns a hash for the cache of recent sites. The index of sites has a seeded hash, for which a
@@ -131,6 +136,8 @@ int heap__site(struct model *m, const struct dev *dev, const struct event *e, ui
 		.stack = e->stack,
 		.thread = e->thread,
 		.node = e->node,
+		.scope_no = m->scopes.scope_no,
+		.launcher = m->scopes.launcher,
 		.dev = dev->number,
 		.walk = walk,
 		.drawn = e->kind == EVENT_ALLOC && !device__in_pieces(e->device)

@@ -19,9 +19,10 @@ struct site {
 	uint32_t stack, thread;
 	uint32_t node; /* autograd node that ran; 0: none */
 	uint32_t module;
-	uint16_t dev;  /* number of the device */
-	uint8_t walk;  /* enum mt_walk, or WALK_CENSUS */
-	uint8_t phase; /* enum phase, or LIFE_NONE */
+	uint32_t scope_no, launcher; /* as in struct scopes */
+	uint16_t dev;		     /* number of the device */
+	uint8_t walk;		     /* enum mt_walk, or WALK_CENSUS */
+	uint8_t phase;		     /* enum phase, or LIFE_NONE */
 	/* enum category that the compiled code on the stack implies; CATEGORY_UNKNOWN: none. */
 	uint8_t role;
 	/* The site allocated a block after the device's first forward, backward or optimizer. */

@@ -101,7 +101,7 @@ static void hide__free(struct hide *s)
 /* Properties that all blocks of a row share; 0 where the table does not split. Keys are compared as
  * bytes, so they have no padding. */
 struct key {
-	uint32_t file, func, line, stack, module, layer_no, thread, name, node;
+	uint32_t file, func, line, stack, module, layer_no, thread, name, node, scope_no;
 	uint8_t phase_no, category, has_line, native, walk, census, charged, filtered;
 };
 
@@ -281,7 +281,8 @@ void model__stack_row(const struct model *m, uint32_t stack, uint32_t node, uint
 
 #define SPLIT(by) (1U << (by))
 /* Properties of a block's origin, which memory from before attach does not have. */
-#define SPLIT_ORIGIN (SPLIT(BY_LINE) | SPLIT(BY_STACK) | SPLIT(BY_PHASE) | SPLIT(BY_THREAD))
+#define SPLIT_ORIGIN                                                                               \
+	(SPLIT(BY_LINE) | SPLIT(BY_STACK) | SPLIT(BY_PHASE) | SPLIT(BY_THREAD) | SPLIT(BY_SCOPE))
 
 /* Returns what rows are split by, bits 1 << BY_*. */
 static unsigned split_of(const struct row_opts *o)
@@ -344,6 +345,8 @@ static void bucket__describe(struct table *t, struct row *r, const struct block_
 			r->source = "hidden";
 		if (t->split & (SPLIT(BY_THREAD) | SPLIT(BY_STACK)))
 			bucket__set_thread(t, r, site->thread);
+		if (t->split & SPLIT(BY_SCOPE))
+			r->scope = scopes__text(&t->m->scopes, site->scope_no);
 	}
 	if (t->split & SPLIT(BY_LAYER))
 		bucket__set_layer(t, r, layer_no - 1);
@@ -397,6 +400,8 @@ static struct key block_class__key(struct table *t, const struct block_class *k,
 	}
 	if (t->split & SPLIT(BY_THREAD))
 		key.thread = site->thread;
+	if (t->split & SPLIT(BY_SCOPE))
+		key.scope_no = site->scope_no;
 	return key;
 }
 
@@ -682,6 +687,8 @@ int row__compare(const void *a, const void *b)
 		order = cmp_text(x->module_class, y->module_class);
 	if (!order)
 		order = cmp_text(x->thread, y->thread);
+	if (!order)
+		order = cmp_text(x->scope, y->scope);
 	if (!order)
 		order = (int)x->phase - (int)y->phase;
 	if (!order)

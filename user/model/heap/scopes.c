@@ -262,6 +262,20 @@ static void run__goes_on(struct model *m, struct open_scope *o, uint64_t time)
 	}
 }
 
+#define SEPARATOR " > "
+
+/* Returns the names of a path, the outermost first, for free(); NULL on ENOMEM. */
+static char *path_text(const struct scopes *s, uint32_t parent_no, uint32_t function)
+{
+	const char *around = parent_no ? s->paths[parent_no - 1].text : "";
+	char *text;
+
+	if (asprintf(&text, "%s%s%s", around, parent_no ? SEPARATOR : "", s->functions[function]) <
+	    0)
+		return NULL;
+	return text;
+}
+
 /* Finds or adds a path. Returns 0, -ENOSPC or -ENOMEM. */
 static int scopes__path(struct model *m, uint32_t parent_no, uint32_t function, uint32_t *ret)
 {
@@ -279,8 +293,9 @@ static int scopes__path(struct model *m, uint32_t parent_no, uint32_t function, 
 		return -ENOMEM;
 	*ret = s->npaths++;
 	s->paths[*ret] = (struct scope_path){ .parent_no = parent_no, .function = function };
+	s->paths[*ret].text = path_text(s, parent_no, function);
 	s->paths[*ret].highest = calloc(SCOPE_DEVICES, sizeof(struct scope_level));
-	return s->paths[*ret].highest ? 0 : -ENOMEM;
+	return s->paths[*ret].text && s->paths[*ret].highest ? 0 : -ENOMEM;
 }
 
 /* Keeps the run if it is one of the first SCOPE_RUNS. Returns 0 or -ENOMEM. */
@@ -437,28 +452,88 @@ static int follow_stack(struct model *m, const struct event *e, uint64_t chain, 
 	return err;
 }
 
+/* ---- the scope of a block ---- */
+
+/* Sets s->scope_no to the functions on the stack. Returns 0 or -ENOMEM. */
+static int take_path_of_stack(struct model *m, uint32_t stack)
+{
+	struct scopes *s = &m->scopes;
+	uint64_t chain = scopes__chain(m, stack);
+	uint32_t path;
+	int err = 0;
+
+	for (uint32_t i = 0; i < chain__length(chain) && !err; i++) {
+		err = scopes__path(m, s->scope_no, chain__at(chain, i), &path);
+		if (!err)
+			s->scope_no = path + 1;
+	}
+	return err == -ENOMEM ? err : 0;
+}
+
+/* Returns the path of the thread's innermost open run, plus 1; 0: it has none. */
+static uint32_t innermost(const struct scopes *s, uint32_t tid)
+{
+	for (uint32_t i = s->nopen; i-- > 0;)
+		if (s->open[i]->tid == tid)
+			return s->open[i]->path + 1;
+	return 0;
+}
+
+/*
+ * Sets s->scope_no to the innermost run of the event's thread. On a GPU, a thread of autograd's own
+ * runs backward, without a Python frame, while the thread that called it waits: then it is that
+ * thread's run. The calling thread is the last one that allocated in backward, as for the gradient
+ * of the loss.
+ */
+static void take_path_of_thread(struct model *m, const struct event *e, uint32_t stack,
+				uint8_t walk)
+{
+	struct scopes *s = &m->scopes;
+	uint32_t tid = owner_of(m, e->thread);
+	bool backward = attribution__node_phase(m->attribution, stack, e->node, e->thread, walk) ==
+			PHASE_BACKWARD;
+
+	if (stack && (backward || !s->backward))
+		s->backward = tid;
+	if (stack && tid == s->backward)
+		s->in_backward = backward;
+	s->scope_no = innermost(s, tid);
+	if (s->scope_no || stack || !backward)
+		return;
+	s->scope_no = innermost(s, s->backward);
+	s->launcher = s->scope_no ? s->backward : 0;
+}
+
 int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8_t walk)
 {
 	struct scopes *s = &m->scopes;
+	bool known = stack || walk == MT_WALK_NO_FRAME; /* the functions that run */
 	int err = s->loaded ? 0 : load_fact(m);
 
-	if (err || !s->nfunctions || (e->kind != EVENT_ALLOC && e->kind != EVENT_OOM) ||
-	    device__in_pieces(e->device))
+	s->scope_no = s->launcher = 0;
+	if (err || !s->nfunctions)
 		return err;
+	/* These come some time after the allocation. */
+	if (e->kind == EVENT_BLOCK || (e->kind == EVENT_ALLOC && device__in_pieces(e->device)))
+		return take_path_of_stack(m, stack);
+	if (e->kind != EVENT_ALLOC && e->kind != EVENT_OOM)
+		return 0;
 	if (!e->thread && !attribution__is_snapshot(m->attribution))
 		return 0; /* unknown thread */
-	if (!stack && walk != MT_WALK_NO_FRAME)
-		return 0; /* the functions that run are unknown */
-	/* A dict cuts a deep stack after the walk, which may have been whole. */
-	return follow_stack(m, e, scopes__chain(m, stack),
-			    stack && (walk != MT_WALK_OK ||
-				      dict__get_stack(m->dict, stack).walk != MT_WALK_OK));
+	if (known)	  /* A dict cuts a deep stack after the walk, which may have been whole. */
+		err = follow_stack(m, e, scopes__chain(m, stack),
+				   stack && (walk != MT_WALK_OK ||
+					     dict__get_stack(m->dict, stack).walk != MT_WALK_OK));
+	take_path_of_thread(m, e, stack, walk);
+	return err;
 }
 
 void scopes__after(struct model *m, const struct dev *dev, const struct event *e)
 {
 	struct scopes *s = &m->scopes;
-	uint32_t tid = owner_of(m, e->thread);
+	uint32_t tid = s->launcher ?: owner_of(m, e->thread);
+	/* Without an allocation of its own in backward, the thread may have left the function. */
+	bool goes_on = !s->launcher || s->in_backward;
 
 	for (uint32_t i = 0; i < s->nopen; i++) {
 		struct open_scope *o = s->open[i];
@@ -480,14 +555,15 @@ void scopes__after(struct model *m, const struct dev *dev, const struct event *e
 			continue;
 		if (e->kind == EVENT_ALLOC && dev->number < SCOPE_DEVICES)
 			l->live += e->size;
-		run__goes_on(m, o, e->time);
+		if (goes_on)
+			run__goes_on(m, o, e->time);
 	}
 }
 
 void scopes__block_freed(struct model *m, const struct site *site, const struct rec *rec)
 {
 	struct scopes *s = &m->scopes;
-	uint32_t tid = owner_of(m, site->thread);
+	uint32_t tid = site->launcher ?: owner_of(m, site->thread);
 
 	if (rec->older || site->dev >= SCOPE_DEVICES)
 		return;
@@ -520,8 +596,10 @@ void scopes__free(struct scopes *s)
 {
 	for (uint32_t i = 0; i < s->nfunctions; i++)
 		free(s->functions[i]);
-	for (uint32_t i = 0; i < s->npaths; i++)
+	for (uint32_t i = 0; i < s->npaths; i++) {
+		free(s->paths[i].text);
 		free(s->paths[i].highest);
+	}
 	for (uint32_t i = 0; i < s->nruns; i++)
 		free(s->runs[i].levels);
 	for (uint32_t i = 0; i < s->nopen; i++)
@@ -534,6 +612,11 @@ void scopes__free(struct scopes *s)
 }
 
 /* ---- results ---- */
+
+const char *scopes__text(const struct scopes *s, uint32_t scope_no)
+{
+	return scope_no ? s->paths[scope_no - 1].text : NULL;
+}
 
 size_t model__scopes(const struct model *m)
 {
@@ -625,7 +708,7 @@ bool model__scope_idle(const struct model *m, size_t i, size_t device,
 	const struct dev *dev = m->devs[d];
 	uint64_t bytes = dev->first_allocated + dev->late;
 
-	if (d >= SCOPE_DEVICES || m->scopes.paths[i].highest[d].known)
+	if (d >= SCOPE_DEVICES || !m->scopes.paths[i].begun || m->scopes.paths[i].highest[d].known)
 		return false;
 	*ret = (struct model_scope_level){ .start = bytes, .peak = bytes, .end = bytes };
 	ret->peak_reserved = dev->pub.has_totals ? dev->first_reserved : 0;

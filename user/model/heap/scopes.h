@@ -47,6 +47,7 @@ struct scopes {
 	struct scope_path {
 		uint32_t parent_no; /* index of a path plus 1; 0: none */
 		uint32_t function;
+		char *text; /* as row.scope */
 		uint64_t begun, ended, time, longest;
 		struct scope_level *highest; /* by device number: the run with the highest peak */
 		uint64_t reserved[SCOPE_DEVICES];
@@ -67,10 +68,16 @@ struct scopes {
 	struct open_scope *open[SCOPE_OPEN]; /* in the order in which they began */
 	uint32_t nopen;
 	uint64_t left_out; /* runs that a bound left out */
+	/* Of the current event. scope_no: scope of the memory that it allocates, as the index of a
+	 * path plus 1; 0: none. launcher: if the memory is of a thread of autograd, ID of the
+	 * thread that called backward; otherwise 0. */
+	uint32_t scope_no, launcher;
+	uint32_t backward; /* ID of the thread that allocated in backward last, or else at all */
+	bool in_backward;  /* its last allocation was in backward */
 };
 
 /* Call it before each event. stack, walk: as recorded, not charged to another stack. Begins and
- * ends the runs that the event's stack shows. Returns 0 or -ENOMEM. */
+ * ends the runs that the event's stack shows, and sets m->scopes.scope_no. Returns 0 or -ENOMEM. */
 int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8_t walk);
 /* Call it after an event that changed dev, if m->scopes.nopen. */
 void scopes__after(struct model *m, const struct dev *dev, const struct event *e);
@@ -80,4 +87,6 @@ void scopes__block_freed(struct model *m, const struct site *s, const struct rec
 int scopes__end_thread(struct model *m, uint32_t thread);
 /* Ends all open runs, after the last event. Returns 0 or -ENOMEM. */
 int scopes__finish(struct model *m);
+/* Returns the names of a path, as row.scope. */
+const char *scopes__text(const struct scopes *s, uint32_t scope_no);
 void scopes__free(struct scopes *s);

@@ -5,7 +5,8 @@
  *
  * block  a live address. The device's block map leads to its record: site, birth, requested size
  *        and label if known.
- * site   a distinct (device, stack, node, thread, walk, size), with its live and total blocks.
+ * site   a distinct (device, stack, node, thread, scope, walk, size), with its live and total
+ *        blocks.
  * stamp  a stretch of allocations in one phase on a device, in which a block was allocated. The
  *        category of a block follows from its stamp and the device's counters when it is freed, or
  *        now.

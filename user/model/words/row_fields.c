@@ -7,6 +7,7 @@
 #define OF_LINE (1U << BY_LINE)
 #define OF_MODULE (1U << BY_LINE | 1U << BY_MODULE | 1U << BY_LAYER)
 #define OF_PHASE (1U << BY_PHASE)
+#define OF_SCOPE (1U << BY_SCOPE)
 
 enum type { U64, U32, TEXT, PHASE };
 

@@ -304,6 +304,8 @@ const char *words__where_title(enum group by)
 		return "Thread";
 	case BY_CATEGORY:
 		return "Role";
+	case BY_SCOPE:
+		return "Scope";
 	default:
 		return "Location";
 	}
@@ -318,6 +320,13 @@ char *words__thread(char *buf, const struct row *r)
 	text__clean(name, sizeof(name), r->thread, strlen(r->thread));
 	snprintf(buf, REPORT_TEXT, r->tid ? "%s (%u)" : "%s", name, r->tid);
 	return buf;
+}
+
+char *words__scope(char *buf, const struct row *r)
+{
+	if (!r->scope)
+		return strcpy(buf, "outside of scopes");
+	return text__clean(buf, REPORT_TEXT, r->scope, strlen(r->scope));
 }
 
 /* Formats "blocks.0.attn (Attention)". */
@@ -350,6 +359,8 @@ char *words__where(char *buf, const struct row *r, enum group by, const char *cw
 		strcpy(buf, words__role(r->category));
 	else if (by == BY_THREAD)
 		words__thread(buf, r);
+	else if (by == BY_SCOPE)
+		words__scope(buf, r);
 	else
 		module_and_class(buf, r);
 	return words__cut_front(buf, columns);

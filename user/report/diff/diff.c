@@ -243,6 +243,8 @@ static int key_of(struct joiner *j, enum match_side side, const struct row *r, b
 		mix_text(&hash, j->seed, r->name);
 	if (opts->by == BY_THREAD)
 		mix_text(&hash, j->seed, r->thread);
+	if (opts->by == BY_SCOPE)
+		mix_text(&hash, j->seed, r->scope);
 	*ret = hash;
 	return err;
 }
@@ -391,6 +393,7 @@ static int cmp_row(const void *pa, const void *pb)
 	order = order ? order : row_set__compare(x->func, y->func);
 	order = order ? order : row_set__compare(x->module, y->module);
 	order = order ? order : row_set__compare(x->thread, y->thread);
+	order = order ? order : row_set__compare(x->scope, y->scope);
 	order = order ? order : (int)x->phase - (int)y->phase;
 	order = order ? order : row_set__compare(x->category, y->category);
 	order = order ? order : row_set__compare(x->name, y->name);

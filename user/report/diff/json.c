@@ -133,6 +133,8 @@ static void put_words(struct json *j, const struct diff *d, const struct row *r)
 		json__string(j, "phase", phase__name(r->phase));
 	if (r->thread && d->opts.by == BY_THREAD)
 		json__string(j, "thread", r->thread);
+	if (groups & 1U << BY_SCOPE)
+		json__string(j, "scope", r->scope);
 	json__string(j, "category", r->category);
 	if (r->name)
 		json__string(j, "name", r->name);
@@ -230,6 +232,7 @@ static int put_csv_row(FILE *out, const struct diff *d, const struct diff_row *d
 		report_csv__field(out, NULL);
 	if (err)
 		return err;
+	report_csv__field(out, r->scope);
 	fputs("\r\n", out);
 	return 0;
 }
@@ -240,7 +243,7 @@ int diff_csv__print(FILE *out, const struct diff *d, size_t top)
 
 	fputs("status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_"
 	      "function,new_file,new_line,"
-	      "new_function,module,module_class,phase,category,source,thread,name,stack\r\n",
+	      "new_function,module,module_class,phase,category,source,thread,name,stack,scope\r\n",
 	      out);
 	for (size_t i = 0; i < d->n && !err && (!top || i < top); i++)
 		err = put_csv_row(out, d, &d->rows[i]);

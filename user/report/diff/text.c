@@ -34,7 +34,7 @@ static const char *const titles[BY_NR] = {
 	[BY_LINE] = "Location", [BY_STACK] = "Location",
 	[BY_MODULE] = "Module", [BY_LAYER] = "Module, with all inside",
 	[BY_PHASE] = "Phase",	[BY_THREAD] = "Thread",
-	[BY_CATEGORY] = "Role",
+	[BY_CATEGORY] = "Role", [BY_SCOPE] = "Scope",
 };
 
 struct printer {
@@ -150,6 +150,8 @@ static char *say_where(struct printer *p, const struct diff_row *dr, size_t room
 		return strcpy(p->text, words__phase(row->phase));
 	case BY_CATEGORY:
 		return strcpy(p->text, words__role(row->category));
+	case BY_SCOPE:
+		return words__cut_front(words__scope(p->text, row), room);
 	case BY_THREAD:
 		*p->text = '\0';
 		if (row->thread)

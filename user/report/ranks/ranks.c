@@ -381,6 +381,8 @@ static int split_words(struct ranks *r, struct row *row, struct row *ret)
 		row->file = row->func = NULL;
 	if (!(groups & 1U << BY_THREAD))
 		row->thread = NULL;
+	if (!(groups & 1U << BY_SCOPE))
+		row->scope = NULL;
 	if (!by_phase)
 		row->phase = PHASE_OTHER;
 	row->tid = 0; /* thread IDs differ in each recording */

@@ -125,6 +125,8 @@ static void put_words(struct json *j, const struct ranks_opts *o, const struct r
 		json__string(j, "phase", phase__name(r->phase));
 	if (r->thread)
 		json__string(j, "thread", r->thread);
+	if (groups & 1U << BY_SCOPE)
+		json__string(j, "scope", r->scope);
 	if (groups & 1U << BY_CATEGORY)
 		json__string(j, "category", r->category);
 	if (r->name)
@@ -406,6 +408,7 @@ static void put_row(FILE *out, const struct ranks *r, const struct rank_line *l)
 	report_csv__field(out, row->source);
 	report_csv__field(out, row->thread);
 	report_csv__field(out, row->name);
+	report_csv__field(out, row->scope);
 	for (size_t i = 0; i < r->n; i++)
 		fprintf(out, ",%" PRIu64, ranks__bytes(r, l, i));
 	fputs("\r\n", out);
@@ -420,7 +423,7 @@ static void put_filtered(FILE *out, const struct ranks *r)
 		bytes += r->lines[i].row.bytes;
 		count += r->lines[i].row.count;
 	}
-	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,", bytes, count,
+	fprintf(out, "%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",,,,,,,,,,,filtered,,,", bytes, count,
 		r->lines[r->nlines - 1].row.cumulative);
 	for (size_t i = 0; i < r->n; i++) {
 		in_recording = 0;
@@ -437,7 +440,7 @@ void ranks__csv(FILE *out, const struct ranks *r, size_t top)
 	size_t shown = top && top < r->kept ? top : r->kept;
 
 	fputs("bytes,count,cumulative,min,median,max,file,line,function,module,module_class,phase,"
-	      "category,source,thread,name",
+	      "category,source,thread,name,scope",
 	      out);
 	for (size_t i = 0; i < r->n; i++)
 		report_csv__field(out, r->all[i].has_number ? r->all[i].label : r->all[i].name);

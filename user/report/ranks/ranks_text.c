@@ -828,7 +828,7 @@ static int print_growth(struct page *p)
 /* ---- outliers ---- */
 
 /* The parts that say_row() writes with --by several, in order. */
-static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE, BY_CATEGORY };
+static const enum group order[] = { BY_LINE, BY_MODULE, BY_SCOPE, BY_THREAD, BY_PHASE, BY_CATEGORY };
 #define N_PARTS (sizeof(order) / sizeof(*order))
 
 /* Writes the row's location, module or the like, as --by says; with --by several, all of them. */

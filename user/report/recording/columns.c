@@ -8,11 +8,11 @@
 #include "base/text.h"
 #include "model/model.h"
 
-const char *const report_columns_csv[] = { "bytes",	"count",      "median",	      "cumulative",
-					   "recording", "device",     "file",	      "line",
-					   "function",	"module",     "module_class", "phase",
-					   "category",	"source",     "thread",	      "stack",
-					   "name",	"node_class", "holder",	      NULL };
+const char *const report_columns_csv[] = {
+	"bytes",  "count",    "median", "cumulative",	"recording", "device",	 "file",
+	"line",	  "function", "module", "module_class", "phase",     "category", "source",
+	"thread", "stack",    "name",	"node_class",	"holder",    "scope",	 NULL
+};
 
 #define COLUMN_NAME(id, name, title, fields, groups) { name, COL_##id, fields },
 

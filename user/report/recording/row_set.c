@@ -21,7 +21,7 @@ int row_set__keep(struct strings *texts, struct row *row)
 {
 	const char **all[] = { &row->file,	  &row->func,	  &row->module, &row->module_class,
 			       &row->module_root, &row->category, &row->name,	&row->source,
-			       &row->node_class,  &row->thread };
+			       &row->node_class,  &row->thread,	  &row->scope };
 
 	for (size_t i = 0; i < sizeof(all) / sizeof(*all); i++)
 		if (strings__keep(texts, all[i]))
@@ -34,7 +34,7 @@ int row_set__number(struct row_set *s, const struct row *words, const char *kind
 {
 	struct {
 		const char *kind, *stack, *file, *func, *source, *node_class, *module,
-			*module_class, *module_root, *category, *name, *thread;
+			*module_class, *module_root, *category, *name, *thread, *scope;
 		uint32_t line, phase;
 		uint64_t flags;
 	} id;
@@ -52,6 +52,7 @@ int row_set__number(struct row_set *s, const struct row *words, const char *kind
 	id.category = words->category;
 	id.name = words->name;
 	id.thread = words->thread;
+	id.scope = words->scope;
 	id.line = words->line;
 	id.phase = words->phase;
 	id.flags = words->before_attach | (uint64_t)words->filtered << 1;

@@ -14,8 +14,8 @@
 
 /* ---- the order: each scope is followed by those inside it ---- */
 
-/* Writes the indexes of the scopes inside `parent` to order, from order[n] on: after each scope
- * those inside it. parent SIZE_MAX: writes all scopes. A parent has a lower index than its
+/* Writes the indexes of the scopes with runs inside `parent` to order, from order[n] on: after each
+ * scope those inside it. parent SIZE_MAX: writes all scopes. A parent has a lower index than its
  * children. At most STREAM_SCOPES scopes are nested. Returns the new n. */
 static size_t order_inside(const struct model *m, size_t parent, size_t *order, size_t n)
 {
@@ -23,7 +23,7 @@ static size_t order_inside(const struct model *m, size_t parent, size_t *order, 
 
 	for (size_t i = parent == SIZE_MAX ? 0 : parent + 1; i < model__scopes(m); i++) {
 		model__scope(m, i, &s);
-		if (s.parent != parent)
+		if (s.parent != parent || !s.runs)
 			continue;
 		order[n++] = i;
 		n = order_inside(m, i, order, n);
@@ -63,7 +63,7 @@ static void put_scope(struct grid *t, const struct model *m, size_t scope, size_
 	grid__row(t);
 	grid__put(t, SCOPE_RUNS, text__count(text, 32, s.runs), NULL);
 	grid__put(t, SCOPE_TIME, text__time(text, 24, s.time), NULL);
-	if (!model__scope_highest(m, scope, device, &l))
+	if (!model__scope_highest(m, scope, device, &l) && !model__scope_idle(m, scope, device, &l))
 		return;
 	grid__put(t, SCOPE_START, text__bytes(text, 24, l.start), NULL);
 	grid__put(t, SCOPE_PEAK, text__bytes(text, 24, l.peak), NULL);
@@ -139,7 +139,7 @@ int report_text__scopes(FILE *out, const struct model *m, size_t device,
 
 	if (err)
 		goto out;
-	order_inside(m, SIZE_MAX, order, 0);
+	n = order_inside(m, SIZE_MAX, order, 0);
 	model__device(m, device, &d);
 	grid__show(t, SCOPE_RESERVED, d.has_totals);
 	for (size_t i = 0; i < n; i++)

@@ -260,6 +260,10 @@ static const char *say_cell(struct table *t, const struct row *r, int col, size_
 		return words__role(r->category);
 	case COL_THREAD:
 		return words__cut(words__thread(t->text, r), MODULE_MAX);
+	case COL_SCOPE:
+		if (r->before_attach)
+			return words__before(r->history);
+		return words__cut_front(words__scope(t->text, r), MODULE_MAX);
 	case COL_PHASE:
 		return r->before_attach ? words__before(r->history) : words__phase(r->phase);
 	case COL_MODULE:
@@ -334,7 +338,7 @@ static void fit_table(struct table *t, size_t width, size_t most, int goes)
 /* Returns what the last column shows: the widest text among those that rows are split by. */
 static enum group last_column(const struct report_text_opts *o)
 {
-	static const enum group order[] = { BY_LINE, BY_MODULE, BY_THREAD, BY_PHASE };
+	static const enum group order[] = { BY_LINE, BY_MODULE, BY_SCOPE, BY_THREAD, BY_PHASE };
 
 	if (!o->split)
 		return o->by;
@@ -361,8 +365,10 @@ static void order_columns(struct table *t)
 	static const int plain[COL_WHERE] = {
 		[COL_PHASE] = 1, [COL_BLOCKS] = 2, [COL_MODULE] = 3, [COL_ROLE] = 4, [COL_NAME] = 5
 	};
-	static const int split[COL_WHERE] = { [COL_BLOCKS] = 1, [COL_ROLE] = 2,	 [COL_THREAD] = 3,
-					      [COL_MODULE] = 4, [COL_PHASE] = 5, [COL_NAME] = 6 };
+	static const int split[COL_WHERE] = {
+		[COL_BLOCKS] = 1, [COL_ROLE] = 2,  [COL_THREAD] = 3, [COL_MODULE] = 4,
+		[COL_PHASE] = 5,  [COL_SCOPE] = 6, [COL_NAME] = 7
+	};
 
 	for (int col = 0; col < COL_WHERE; col++) {
 		t->columns[col] = (struct column){ .title = titles[col], .right = col < COL_ROLE };
