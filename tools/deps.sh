@@ -23,6 +23,7 @@
 #   tools/deps.sh fuzz           libFuzzer, for the clang that is there
 #   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
 #   tools/deps.sh zoo            libraries that people train with, for make zoo
+#   tools/deps.sh loggers        what step figures are sent to: TensorBoard, W&B, MLflow
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh distros        debootstrap
@@ -31,7 +32,7 @@
 #   tools/deps.sh kernels-arm64  the same for aarch64
 #   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, middle, old, oldest, cu12, bench, estimate, zoo, readers, tables, engines, api or fleet
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, middle, old, oldest, cu12, bench, estimate, zoo, readers, tables, engines, api, fleet or loggers
 #   tools/deps.sh arm64-root     prints the folder with Debian for aarch64; arm64-torch that with PyTorch
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -519,6 +520,17 @@ tables() {
 	small_venv tables "$python" "duckdb, pyarrow, polars, jsonschema, mcp, perfetto" "tables will not be queried" "${TABLES[@]}"
 }
 
+# What step figures of a running job are sent to, and the messages of OTLP.
+LOGGERS=(tensorboard==2.21.0 wandb==0.31.0 mlflow==3.17.2 opentelemetry-proto==1.45.2)
+loggers() {
+	local python
+	python=$(find_python 3.12 3.11 3.13 3.10) || {
+		say "no CPython 3.10 to 3.13 found: figures will not be sent to TensorBoard, W&B and MLflow"
+		return 0
+	}
+	small_venv loggers "$python" "tensorboard, wandb, mlflow" "figures will not be sent to them" "${LOGGERS[@]}"
+}
+
 # Engines of clusters, on one machine. chdb is ClickHouse in a library.
 ENGINES=(pyspark==4.3.0 chdb==4.4.0)
 engines() {
@@ -852,7 +864,7 @@ ruff() {
 		say "pip could not install ruff: Python is not checked"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|zoo|bench|kernels|arm64 ... or python main|debian|newest|middle|old|oldest|cu12|bench|estimate|zoo|readers|tables|engines|api|fleet"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|zoo|loggers|bench|kernels|arm64 ... or python main|debian|newest|middle|old|oldest|cu12|bench|estimate|zoo|readers|tables|engines|api|fleet|loggers"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -883,7 +895,7 @@ steps() {
 		torch) echo main ;;
 		test) echo main debian checks lint ;;
 		versions) echo main newest middle old oldest cu12 ;;
-		nightly) steps test versions formats tables api fleet pages guests golden zoo ;;
+		nightly) steps test versions formats tables api fleet pages guests golden zoo loggers ;;
 		*) echo "$word" ;;
 		esac
 	done
@@ -909,6 +921,7 @@ size() {
 	pages) echo "680 190 Chromium, and programs that open exports" ;;
 	guests) echo "30 10 gVisor, squashfuse, musl" ;;
 	golden) echo "1100 270 emulators and kernels" ;;
+	loggers) echo "1200 320 TensorBoard, W&B, MLflow" ;;
 	zoo) echo "1530 500 libraries that people train with" ;;
 	*) echo "0 0 $1" ;;
 	esac
@@ -924,7 +937,7 @@ is_there() {
 	old) compgen -G "$VENVS/torch-$OLD_TORCH-py*/.complete" >/dev/null && return ;;
 	oldest) compgen -G "$VENVS/torch-$OLDEST_TORCH-py*/.complete" >/dev/null && return ;;
 	cu12) compgen -G "$VENVS/torch-$CU12_TORCH-py*/.complete" >/dev/null && return ;;
-	newest | tables | api | fleet | zoo) [ -e "$VENVS/$1/.complete" ] && return ;;
+	newest | tables | api | fleet | zoo | loggers) [ -e "$VENVS/$1/.complete" ] && return ;;
 	formats) [ -e "$VENVS/readers/.complete" ] && return ;;
 	debian) package=("${DEBIAN_PACKAGES[@]}") ;;
 	checks) package=("${TEST_PACKAGES[@]}") ;;
@@ -963,6 +976,7 @@ for what in "${all[@]}"; do
 	bench) bench_packages && venvs main bench ;;
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
 	zoo) packages "${TORCH_PACKAGES[@]}" && venvs main zoo ;;
+	loggers) packages python3-venv && loggers ;;
 	tables) packages python3-venv && tables ;;
 	engines) packages python3-venv default-jre-headless:java && engines ;;
 	api) packages python3-venv && api ;;

@@ -15,6 +15,7 @@ import tree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 INSTALLED = ("bin/memtrace-bpf", "sbin/", "lib/memtrace-bpf/", "share/")
+MODULES = ("__main__.py", "figures.py")
 CLASSIFIERS = ("Environment :: Console", "Intended Audience :: Developers", "Intended Audience :: Science/Research",
                "Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3", "Programming Language :: C",
                "Topic :: Scientific/Engineering :: Artificial Intelligence", "Topic :: Software Development :: Debuggers",
@@ -56,7 +57,8 @@ def package():
     """[(name in the wheel, content, mode)] of the package."""
     usr = os.path.join(release.stage(), "usr")
     init = read(HERE, "wheel", "__init__.py.in").replace(b"@VERSION@", release.pep440().encode())
-    entries = [("memtrace_bpf/__init__.py", init, 0o644), ("memtrace_bpf/__main__.py", read(HERE, "wheel", "__main__.py"), 0o644)]
+    entries = [("memtrace_bpf/__init__.py", init, 0o644)]
+    entries += [(f"memtrace_bpf/{name}", read(HERE, "wheel", name), 0o644) for name in MODULES]
     for name, path, mode in tree.files(usr):
         if name.startswith(INSTALLED):
             entries.append((f"memtrace_bpf/{name}", content(path), mode))

@@ -8,6 +8,8 @@
  *
  * The capture never waits for a client: it drops a client that does not take the answer at once.
  */
+#include <stdbool.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #define CONTROL_REQUEST 1024 /* bytes of a request at most */
@@ -29,6 +31,25 @@ typedef int control_handler(void *ctx, const char *action, const char *argument,
  */
 int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx,
 		  struct control **ret);
+/*
+ * A socket that only sends, for programs of the captured processes' users:
+ * /run/memtrace-bpf-figures/TARGET.OWN.sock, in a folder that everybody may list. It takes no
+ * requests.
+ */
+struct control_feed {
+	/* May a program of this user connect? Root and the capturing user always may. */
+	bool (*admits)(void *ctx, uid_t uid);
+	/* The next message for a reader of this user after the message number *at (0: before the
+	 * first), which it advances. NULL: there is none yet. ctx owns the text. */
+	const char *(*next)(void *ctx, uid_t uid, uint64_t *at);
+	void *ctx;
+};
+/* As control__open(). feed is borrowed. */
+int control__open_feed(pid_t target, const char *folder, const struct control_feed *feed,
+		       struct control **ret);
+/* Sends all readers of a feed what they have not got yet. A reader that does not read gets the rest
+ * with a later call. Never blocks. */
+void control__feed(struct control *control);
 void control__close(struct control *control);	/* removes the socket; NULL is fine */
 int control__fd(const struct control *control); /* becomes readable when a client needs an answer */
 void control__pump(struct control *control);	/* answers waiting clients; never blocks */

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "capture/capture_loop.h"
+#include "capture/control.h"
 #include "capture/save/output.h"
 #include "capture/save/window_args.h"
 #include "capture/save/windows.h"
@@ -16,7 +17,6 @@
 #include "record/mtr.h"
 #include "record/stream.h"
 
-struct control;
 struct folder;
 struct reserve;
 
@@ -27,7 +27,8 @@ struct recording_args {
 	struct oom_args oom;
 	struct rolling_args rolling;
 	struct window_args windows;
-	int tell; /* descriptor to which the capture writes its status; 0: none */
+	bool figures; /* --figures: recording.figures makes step figures for the processes' users */
+	int tell;     /* descriptor to which the capture writes its status; 0: none */
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
@@ -43,10 +44,25 @@ struct recording_calls {
 	void *ctx;
 };
 
+/* Makes messages about the captured processes while they run, for programs of their users
+ * (--figures). The callbacks get what begin() returned. */
+struct recording_figures {
+	/* A process is about to be captured. NULL: no memory. */
+	void *(*begin)(void *ctx, struct session *session, pid_t pid);
+	/* Gets each event, also those that the recording leaves out. Returns 0 or -errno. */
+	int (*event)(void *process, const struct event *event);
+	/* Called when time passed; now: ns since the start. Returns 0 or -errno. */
+	int (*tick)(void *process, uint64_t now);
+	/* The session is over, after duration ns; frees process. reason: the fact stop_reason. */
+	void (*end)(void *process, const char *reason, uint64_t duration);
+	struct control_feed feed; /* hands out the messages; its ctx is also that of begin() */
+};
+
 struct recording {
 	struct recording_args args;
 	struct capture_loop loop; /* The caller fills loop.args and loop.command. */
 	struct recording_calls calls;
+	const struct recording_figures *figures; /* with args.figures; borrowed */
 	enum output_kind kind;
 	struct output *outputs; /* outputs of the processes that are captured now, oldest first */
 	unsigned int written;	/* number of windows and rolling folders */
@@ -61,6 +77,7 @@ struct recording {
 	bool has_ledger;		 /* there was a complete reading of host memory */
 	struct reserve *reserve;	 /* room for the last files, with --on-kill; NULL: none */
 	struct control *control;	 /* socket for `ctl`; NULL: none */
+	struct control *figures_feed;	 /* socket for figures; NULL: none */
 	int signals;			 /* signalfd; -1: none */
 };
 

@@ -8,6 +8,9 @@
 #include "capture/capture_args.h"
 #include "capture/capture_loop.h"
 #include "capture/recording.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "live/step_figures.h"
 
 struct record_args {
 	struct capture_args capture;
@@ -48,13 +51,21 @@ static int cmd_record(int argc, char **argv)
 {
 	struct record_args args = { 0 };
 	struct recording r = { 0 };
+	struct step_figures *figures;
 	int status;
 
 	usage__parse(&command_record, argc, argv, 0, &args);
+	figures = step_figures__new();
+	if (!figures) {
+		log_err("out of memory");
+		return EXIT_FAILED;
+	}
 	r.args = args.recording;
 	r.loop.args = args.capture;
+	r.figures = step_figures__calls(figures);
 	status = recording__run(&r);
 	capture_loop__close(&r.loop);
+	step_figures__free(figures);
 	free(r.args.windows.growth);
 	return status;
 }

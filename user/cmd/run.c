@@ -12,6 +12,7 @@
 #include "capture/run_command.h"
 #include "cmd/commands.h"
 #include "cmd/usage.h"
+#include "live/step_figures.h"
 
 enum {
 	OPT_DRY_RUN = 0x5000,
@@ -209,13 +210,22 @@ static const struct argp argp = {
 static int cmd_run(int argc, char **argv)
 {
 	struct run_command r = { 0 };
+	struct step_figures *figures;
 	int status;
 
 	usage__parse(&command_run, argc, argv, ARGP_IN_ORDER, &r.args);
 	status = run_command__open(&r);
 	if (status)
 		return status;
-	status = run(&r);
+	figures = step_figures__new();
+	if (figures) {
+		r.recording.figures = step_figures__calls(figures);
+		status = run(&r);
+	} else {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	}
+	step_figures__free(figures);
 	run_command__close(&r);
 	return status;
 }

@@ -250,6 +250,116 @@ static void test_folder(void **state)
 	unlink(link);
 }
 
+#define MESSAGES 2000
+
+/* Messages of 1000 bytes that begin with their numbers. */
+static const char *message_after(void *ctx, uid_t uid, uint64_t *at)
+{
+	static char text[1001];
+	const uint64_t *n = ctx;
+
+	assert_int_equal(uid, geteuid());
+	if (*at == *n)
+		return NULL;
+	memset(text, '.', 1000);
+	snprintf(text, sizeof(text), "%lu", (unsigned long)++*at);
+	text[strlen(text)] = '.';
+	return text;
+}
+
+static bool admits_nobody(void *ctx, uid_t uid)
+{
+	(void)ctx;
+	(void)uid;
+	return false;
+}
+
+static int connect_to_feed(void)
+{
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+
+	snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/4242.%d.sock", folder, (int)getpid());
+	assert_int_equal(connect(fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	return fd;
+}
+
+/* Reads messages until there is none. last: number of the last one that was read, 0: none. Returns
+ * that of the last one now. They come one after another. */
+static unsigned long read_feed(int fd, unsigned long last)
+{
+	char text[1100], hello[80];
+	ssize_t len;
+
+	while ((len = recv(fd, text, sizeof(text) - 1, 0)) > 0) {
+		text[len] = '\0';
+		if (*text == '{') {
+			snprintf(hello, sizeof(hello),
+				 "{\"kind\":\"hello\",\"capturer\":%d,\"you\":%d,", (int)getpid(),
+				 (int)getpid());
+			assert_int_equal(strncmp(text, hello, strlen(hello)), 0);
+			assert_int_equal(last, 0);
+			continue;
+		}
+		assert_int_equal(strtoul(text, NULL, 10), ++last);
+	}
+	return last;
+}
+
+/* A reader gets all messages in their order, also if it reads nothing for a while, what it sends
+ * changes nothing, and it gets what is there when the recorder ends. */
+static void test_feed(void **state)
+{
+	uint64_t n = 2;
+	const struct control_feed feed = { admits_nobody, message_after, &n };
+	struct control *c;
+	struct stat st;
+	char path[128];
+	unsigned long last;
+	int fd, late, more[9];
+
+	assert_int_equal(control__open_feed(4242, folder, &feed, &c), 0);
+	snprintf(path, sizeof(path), "%s/4242.%d.sock", folder, (int)getpid());
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0666);
+	fd = connect_to_feed();
+	control__pump(c);
+	last = read_feed(fd, 0);
+	assert_int_equal(last, 2);
+	assert_int_equal(send(fd, "stop", 4, 0), 4);
+	control__pump(c);
+	n = MESSAGES;
+	control__feed(c); /* more than the socket takes */
+	last = read_feed(fd, last);
+	assert_in_range(last, 3, MESSAGES - 1);
+	while (last < MESSAGES) {
+		unsigned long before = last;
+
+		control__feed(c);
+		last = read_feed(fd, last);
+		assert_true(last > before);
+	}
+	n++;
+	late = connect_to_feed();
+	control__pump(c);
+	assert_in_range(read_feed(late, 0), 3, MESSAGES);
+	control__feed(c);
+	/* The ninth reader of a user takes the place of the oldest, and no other's. */
+	for (int i = 0; i < 7; i++) {
+		more[i] = connect_to_feed();
+		control__pump(c);
+	}
+	control__close(c);
+	assert_int_equal(read_feed(fd, last), MESSAGES + 1);
+	for (int i = 0; i < 7; i++) {
+		assert_true(read_feed(more[i], 0) > 2);
+		close(more[i]);
+	}
+	close(late);
+	close(fd);
+	assert_int_equal(stat(path, &st), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -258,6 +368,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_find, make, drop),
 		cmocka_unit_test_setup_teardown(test_left_behind, make, drop),
 		cmocka_unit_test_setup_teardown(test_folder, make, drop),
+		cmocka_unit_test_setup_teardown(test_feed, make, drop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

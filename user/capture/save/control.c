@@ -18,7 +18,9 @@
 #include "base/text.h"
 
 #define FOLDER "/run/memtrace-bpf"
-#define CLIENTS 8 /* connected clients at most */
+#define FEEDS "-figures"    /* end of the name of the folder with the feeds */
+#define CLIENTS 64	    /* connected clients at most */
+#define CLIENTS_OF_A_USER 8 /* of them, of one user */
 /* Requests per control__pump() at most: a client that never stops must not hold up the capture. */
 #define REQUESTS 16
 #define ANSWER_TIMEOUT 10 /* seconds until a client gives up */
@@ -30,39 +32,50 @@ struct control {
 	struct client {
 		int fd;		     /* socket; -1: unused */
 		unsigned long since; /* number of the connection */
+		uid_t uid;
+		uint64_t at; /* number of the last message that a reader of a feed got */
 	} clients[CLIENTS];
 	unsigned long connected; /* clients so far */
 	control_handler *handler;
 	void *ctx;
+	const struct control_feed *feed; /* NULL: the clients send requests */
 };
 
 /* Returns the folder's path, for users other than root in their runtime directory; NULL: they have
- * none. */
-static const char *folder_path(const char *folder, char buf[80])
+ * none. end: end of its name. */
+static const char *folder_path(const char *folder, const char *end, char buf[80])
 {
 	const char *runtime = getenv("XDG_RUNTIME_DIR");
 
 	if (folder)
 		return folder;
-	if (!geteuid())
-		return FOLDER;
-	if (!runtime || *runtime != '/' || strlen(runtime) > 60)
+	if (!geteuid()) {
+		snprintf(buf, 80, FOLDER "%s", end);
+		return buf;
+	}
+	if (!runtime || *runtime != '/' || strlen(runtime) > 50)
 		return NULL;
-	snprintf(buf, 80, "%s/memtrace-bpf", runtime);
+	snprintf(buf, 80, "%s/memtrace-bpf%s", runtime, end);
 	return buf;
 }
 
-/* Makes the folder. It must be ours alone, so that no other user can add or open a socket in it. 0
- * or -errno. */
-static int make_folder(const char *path)
+/* Makes the folder. It must be ours alone, so that no other user can add a socket in it. Others may
+ * open sockets if listed is true. 0 or -errno. */
+static int make_folder(const char *path, bool listed)
 {
+	mode_t others = listed ? 022 : 077;
 	struct stat st;
 
-	if (mkdir(path, 0700) && errno != EEXIST)
+	if (!mkdir(path, 0700)) {
+		/* whatever the umask is */
+		if (listed && chmod(path, 0755))
+			return -errno;
+	} else if (errno != EEXIST) {
 		return -errno;
+	}
 	if (lstat(path, &st))
 		return -errno;
-	return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077) ? 0 : -EPERM;
+	return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & others) ? 0 : -EPERM;
 }
 
 static int set_address(struct sockaddr_un *sa, const char *path)
@@ -102,7 +115,7 @@ static int listen_at(struct control *control)
 	unlink(early); /* left by a process that had our PID */
 	if (bind(control->listening, (struct sockaddr *)&address, sizeof(address)))
 		return -errno;
-	if (chmod(early, 0600) || listen(control->listening, CLIENTS) ||
+	if (chmod(early, control->feed ? 0666 : 0600) || listen(control->listening, 8) ||
 	    rename(early, control->path)) {
 		err = -errno;
 		unlink(early);
@@ -114,28 +127,28 @@ static int listen_at(struct control *control)
 
 static void remove_stale(const char *folder);
 
-int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx,
-		  struct control **ret)
+/* Opens the socket, as like says who its clients are. 0 or -errno. */
+static int open_socket(pid_t target, const char *folder, const struct control *like,
+		       struct control **ret)
 {
 	struct control *control;
 	char buf[80];
 	int err;
 
-	folder = folder_path(folder, buf);
+	folder = folder_path(folder, like->feed ? FEEDS : "", buf);
 	if (!folder)
 		return -ENOENT;
-	err = make_folder(folder);
+	err = make_folder(folder, like->feed);
 	if (err)
 		return err;
 	remove_stale(folder);
 	control = calloc(1, sizeof(*control));
 	if (!control)
 		return -ENOMEM;
+	*control = *like;
 	control->listening = control->epoll = -1;
 	for (int i = 0; i < CLIENTS; i++)
 		control->clients[i].fd = -1;
-	control->handler = handler;
-	control->ctx = ctx;
 	if ((size_t)snprintf(control->path, sizeof(control->path), "%s/%d.%d.sock", folder,
 			     (int)target, (int)getpid()) >= sizeof(control->path)) {
 		free(control);
@@ -148,6 +161,22 @@ int control__open(pid_t target, const char *folder, control_handler *handler, vo
 	}
 	*ret = control;
 	return 0;
+}
+
+int control__open(pid_t target, const char *folder, control_handler *handler, void *ctx,
+		  struct control **ret)
+{
+	const struct control like = { .handler = handler, .ctx = ctx };
+
+	return open_socket(target, folder, &like, ret);
+}
+
+int control__open_feed(pid_t target, const char *folder, const struct control_feed *feed,
+		       struct control **ret)
+{
+	const struct control like = { .feed = feed };
+
+	return open_socket(target, folder, &like, ret);
 }
 
 void control__close(struct control *control)
@@ -180,38 +209,98 @@ static void disconnect(struct client *k)
 	k->fd = -1;
 }
 
-/* True if the client is root or our own user. */
-static bool is_trusted(int fd)
+/* True if a program of this user may connect. */
+static bool is_trusted(const struct control *control, uid_t uid)
 {
+	if (uid == 0 || uid == geteuid())
+		return true;
+	return control->feed && control->feed->admits(control->feed->ctx, uid);
+}
+
+/* Returns a place for a client of this user: a free one, or if the user has taken its share, that
+ * of its oldest client, which may never send or read. -1: all are taken by others. */
+static int find_place(const struct control *control, uid_t uid)
+{
+	int of_user = 0, oldest = -1, free_one = -1;
+
+	for (int i = 0; i < CLIENTS; i++) {
+		const struct client *k = &control->clients[i];
+
+		if (k->fd < 0) {
+			free_one = i;
+		} else if (k->uid == uid) {
+			of_user++;
+			if (oldest < 0 || k->since < control->clients[oldest].since)
+				oldest = i;
+		}
+	}
+	return of_user < CLIENTS_OF_A_USER ? free_one : oldest;
+}
+
+/* Sends a reader of the feed all messages that it has not got, as far as it reads them. */
+static void feed_client(struct control *control, struct client *k)
+{
+	const struct control_feed *feed = control->feed;
+	uint64_t at = k->at;
+	const char *text;
+	size_t len;
+
+	while ((text = feed->next(feed->ctx, k->uid, &at))) {
+		len = strlen(text);
+		if (send(k->fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL) != (ssize_t)len) {
+			if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
+				disconnect(k);
+			return; /* k->at is still before this message */
+		}
+		k->at = at;
+	}
+	k->at = at;
+}
+
+void control__feed(struct control *control)
+{
+	for (int i = 0; i < CLIENTS; i++)
+		if (control->clients[i].fd >= 0)
+			feed_client(control, &control->clients[i]);
+}
+
+/* Tells a new reader of the feed who we are, and its own PID as we see it. Then it gets all that is
+ * there. */
+static void greet(struct control *control, struct client *k, pid_t pid)
+{
+	char text[160];
+	int len = snprintf(text, sizeof(text),
+			   "{\"kind\":\"hello\",\"capturer\":%d,\"you\":%d,\"version\":\"%s\"}",
+			   (int)getpid(), (int)pid, MEMTRACE_VERSION);
+
+	if (send(k->fd, text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) == len)
+		feed_client(control, k);
+	else
+		disconnect(k);
+}
+
+static void accept_client(struct control *control)
+{
+	int fd = accept4(control->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), place = -1;
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) &&
-	       (peer.uid == 0 || peer.uid == geteuid());
-}
-
-/* Accepts a client. If all places are taken, drops the one that connected first: it may never send
- * a request. */
-static void accept_client(struct control *control)
-{
-	int fd = accept4(control->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), place = 0;
-
 	if (fd < 0)
 		return;
-	if (!is_trusted(fd)) {
+	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && is_trusted(control, peer.uid))
+		place = find_place(control, peer.uid);
+	if (place < 0) {
 		close(fd);
 		return;
 	}
-	/* Take a free place, otherwise that of the oldest client. */
-	for (int i = 0; i < CLIENTS && control->clients[place].fd >= 0; i++) {
-		if (control->clients[i].fd < 0 ||
-		    control->clients[i].since < control->clients[place].since)
-			place = i;
-	}
 	if (control->clients[place].fd >= 0)
 		disconnect(&control->clients[place]);
-	control->clients[place] = (struct client){ .fd = fd, .since = ++control->connected };
+	control->clients[place] = (struct client){ .fd = fd,
+						   .since = ++control->connected,
+						   .uid = peer.uid };
 	watch(control, fd, place);
+	if (control->feed)
+		greet(control, &control->clients[place], peer.pid);
 }
 
 /* Splits a request into action and argument, in place. False: it is not text. */
@@ -271,6 +360,8 @@ static void serve_client(struct control *control, struct client *k)
 			disconnect(k);
 		return;
 	}
+	if (control->feed) /* a feed takes no requests */
+		return;
 	out = open_memstream(&text, &size);
 	if (out) {
 		write_answer(control, out, request, (size_t)len);
@@ -285,10 +376,10 @@ static void serve_client(struct control *control, struct client *k)
 
 void control__pump(struct control *control)
 {
-	struct epoll_event events[CLIENTS + 1];
+	struct epoll_event events[16];
 
 	for (int round = 0; round < REQUESTS; round++) {
-		int n_events = epoll_wait(control->epoll, events, CLIENTS + 1, 0);
+		int n_events = epoll_wait(control->epoll, events, 16, 0);
 
 		if (n_events <= 0)
 			return;
@@ -382,7 +473,7 @@ ssize_t control__find(const char *folder, pid_t pid, struct control_place **ret)
 	ssize_t n = 0;
 	DIR *dir;
 
-	folder = folder_path(folder, buf);
+	folder = folder_path(folder, "", buf);
 	dir = folder ? opendir(folder) : NULL;
 	if (!dir)
 		return folder ? -errno : -ENOENT;
@@ -439,7 +530,7 @@ int control__ask(const char *folder, const struct control_place *p, const char *
 	char buf[80], name[40];
 	int fd, err;
 
-	folder = folder_path(folder, buf);
+	folder = folder_path(folder, "", buf);
 	if (!folder)
 		return -ENOENT;
 	snprintf(name, sizeof(name), "%d.%d.sock", (int)p->target, (int)p->capturer);

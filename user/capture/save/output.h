@@ -43,6 +43,7 @@ struct output {
 	struct session *session;
 	pid_t pid;
 	unsigned int times;	 /* which capture of this process: see tracees_output.begin() */
+	void *figures;		 /* from recording_figures.begin(); NULL: none */
 	struct windows *windows; /* windows that ctl and signals control; NULL: none */
 	struct output *next;	 /* next of recording->outputs */
 };

@@ -209,6 +209,13 @@ static void on_control(void *ctx)
 	control__pump(recording->control);
 }
 
+static void on_reader(void *ctx)
+{
+	struct recording *recording = ctx;
+
+	control__pump(recording->figures_feed);
+}
+
 static void on_signal(void *ctx)
 {
 	struct recording *recording = ctx;
@@ -227,10 +234,37 @@ static void add_source(struct recording *recording, int fd, void (*ready)(void *
 		};
 }
 
+/* The process that the names of sockets have: the only one, or this program. */
+static pid_t named_target(const struct recording *recording)
+{
+	return recording->loop.args.pid ? recording->loop.args.pid : getpid();
+}
+
+/* Opens the socket for figures, if they are wanted. Returns 0 or an exit code, logged. */
+static int recording__open_figures(struct recording *recording)
+{
+	int err;
+
+	if (!recording->args.figures)
+		return EXIT_OK;
+	err = control__open_feed(named_target(recording), NULL, &recording->figures->feed,
+				 &recording->figures_feed);
+	if (!err) {
+		add_source(recording, control__fd(recording->figures_feed), on_reader);
+		return EXIT_OK;
+	}
+	if (err == -ENOENT)
+		log_err("--figures: without root, the environment must name a folder of yours for "
+			"the socket: set XDG_RUNTIME_DIR");
+	else
+		log_err("--figures: cannot make the socket: %s", strerror(-err));
+	return EXIT_FAILED;
+}
+
 /* Opens the socket and the signalfd, once the loop is open. Without them the capture goes on. */
 static void recording__open_control(struct recording *recording)
 {
-	pid_t target = recording->loop.args.pid ? recording->loop.args.pid : getpid();
+	pid_t target = named_target(recording);
 	int err = control__open(target, NULL, handle_request, recording, &recording->control);
 	sigset_t set;
 
@@ -254,14 +288,15 @@ static void recording__open_control(struct recording *recording)
 static void recording__close_control(struct recording *recording)
 {
 	control__close(recording->control);
-	recording->control = NULL;
+	control__close(recording->figures_feed);
+	recording->control = recording->figures_feed = NULL;
 	if (recording->signals >= 0)
 		close(recording->signals);
 	recording->signals = -1;
 	recording->loop.n_sources = 0;
 }
 
-enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_TELL };
+enum { OPT_MAX_SIZE = 0x2000, OPT_MAX_EVENTS, OPT_FIGURES, OPT_TELL };
 
 static const struct argp_option options[] = {
 	{ "output", 'o', "FILE", 0, "Output (default memtrace-PID-TIME.mtr; \"-\": stdout)",
@@ -270,6 +305,9 @@ static const struct argp_option options[] = {
 	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE reaches SIZE, such as 2G",
 	  OPTIONS_TIME },
 	{ "max-events", OPT_MAX_EVENTS, "N", OPTION_RARE, "Stop after N events", OPTIONS_TIME },
+	{ "figures", OPT_FIGURES, NULL, 0,
+	  "Meanwhile give step figures to the job's user, for W&B, MLflow, TensorBoard",
+	  OPTIONS_OUTPUT },
 	{ "tell", OPT_TELL, "FD", OPTION_HIDDEN, NULL, 0 }, /* for serve: output.h */
 	{ 0 },
 };
@@ -309,6 +347,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_MAX_EVENTS:
 		args->bounds.max_events = capture_args__parse_count(state, "--max-events", arg, 1);
+		break;
+	case OPT_FIGURES:
+		args->figures = true;
 		break;
 	case OPT_TELL:
 		args->tell = (int)capture_args__parse_count(state, "--tell", arg, 3);
@@ -610,17 +651,26 @@ static bool leaves_out(const struct output *output, const struct event *event)
 static int on_event(struct sink *s, const struct event *event)
 {
 	struct output *output = (struct output *)s;
+	int err;
 
 	if (output->pid == output->recording->loop.args.pid)
 		keep_reading(output->recording, event);
+	if (output->figures) {
+		err = output->recording->figures->event(output->figures, event);
+		if (err)
+			return err;
+	}
 	return leaves_out(output, event) ? 0 : output->event(output, event);
 }
 
 static int on_tick(struct sink *s, uint64_t now)
 {
 	struct output *output = (struct output *)s;
+	int err = 0;
 
-	return output->tick(output, now);
+	if (output->figures)
+		err = output->recording->figures->tick(output->figures, now);
+	return err ? err : output->tick(output, now);
 }
 
 /* tracees_output.begin(): makes the output of a process. */
@@ -628,10 +678,15 @@ static void *begin(void *ctx, struct session *session, pid_t pid, unsigned int t
 		   struct sink **sink)
 {
 	struct recording *recording = ctx;
+	const struct recording_figures *figures = recording->args.figures ? recording->figures
+									  : NULL;
 	struct output *output = new_output(recording, session, pid, times);
 
 	if (!output)
 		return NULL;
+	output->figures = figures ? figures->begin(figures->feed.ctx, session, pid) : NULL;
+	if (figures && !output->figures)
+		log_warn("--figures: out of memory; PID %d has none", (int)pid);
 	if (!times)
 		tell_status(recording, output, "opened", NULL);
 	output->sink = (struct sink){ .event = on_event, .tick = on_tick };
@@ -662,6 +717,8 @@ static const char *is_full(void *ctx)
 
 	if (!output->times)
 		tell_drained(recording, output);
+	if (recording->figures_feed)
+		control__feed(recording->figures_feed);
 	reason = output->full ? output->full(output) : NULL;
 	if (!reason && !output->times && recording->calls.over)
 		reason = recording->calls.over(recording->calls.ctx);
@@ -675,6 +732,11 @@ static int end(void *ctx, const char *reason, int err)
 
 	if (!output->times)
 		tell_status(output->recording, output, "ended", reason);
+	if (output->figures)
+		output->recording->figures->end(output->figures, reason,
+						session__now(output->session));
+	if (output->recording->figures_feed)
+		control__feed(output->recording->figures_feed);
 	while (*at != output)
 		at = &(*at)->next;
 	*at = output->next;
@@ -737,9 +799,13 @@ static int capture(struct recording *recording)
 	status = recording->args.oom.kill ? prepare_for_the_worst(recording) : EXIT_OK;
 	if (status)
 		return status;
+	status = recording__open_figures(recording);
+	if (status)
+		goto out;
 	recording__open_control(recording);
 	status = capture_loop__run(&recording->loop);
 	recording__close_control(recording);
+out:
 	reserve__free(recording->reserve);
 	return status;
 }
