@@ -204,6 +204,7 @@ static const uint16_t kind_has[EVENT_KINDS] = {
 	[EVENT_LEAVE] = HAS_MODULE | HAS_NO_DEVICE,
 	[EVENT_HOST] = HAS_ADDR | HAS_SIZE | HAS_HOW,
 	[EVENT_MARK] = HAS_NAME | HAS_NO_DEVICE,
+	[EVENT_SCOPE] = HAS_NAME | HAS_NO_DEVICE | HAS_HOW | HAS_ADDR | HAS_SIZE,
 };
 
 /* Adds an event with random fields, of a kind up to max, on more devices than a block can list. */

@@ -13,10 +13,10 @@ import struct
 import sys
 
 KINDS = (None, "alloc", "free", "oom", "step", "call", "lost", "take", "give", "segment", "block", "state", "asked", "used",
-         "tensor", "census", "enter", "leave", "mark", "left", "host")
-ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE, MARK, LEFT, HOST = range(1, 21)
+         "tensor", "census", "enter", "leave", "mark", "left", "host", "scope")
+ALLOC, FREE, OOM, STEP, CALL, LOST, TAKE, GIVE, SEGMENT, BLOCK, STATE, ASKED, USED, TENSOR, CENSUS, ENTER, LEAVE, MARK, LEFT, HOST, SCOPE = range(1, 22)
 READINGS = {SEGMENT, BLOCK, STATE, USED, TENSOR, CENSUS, LEFT, HOST}  # what is there; the others happen
-LAST_KIND = {1: LOST, 2: USED, 3: LEAVE, 4: MARK, 5: LEFT, 6: HOST}  # by version
+LAST_KIND = {1: LOST, 2: USED, 3: LEAVE, 4: MARK, 5: LEFT, 6: HOST, 7: SCOPE}  # by version
 MASK = (1 << 64) - 1
 
 
@@ -229,9 +229,11 @@ class Recording:
                 module = called[kind] = called[kind] + rest.zigzag()
             elif kind == MARK:
                 name = rest.varint()
+            elif kind == SCOPE:
+                name, addr, size = rest.varint(), rest.varint(), rest.varint()
             d.last[kind] = Last(addr, size, requested, how, flags, stream, pool, name, module)
             self.count += 1
-            kind_of, index = (0, 0) if kind in (ENTER, LEAVE, MARK) else (d.type, d.index)
+            kind_of, index = (0, 0) if kind in (ENTER, LEAVE, MARK, SCOPE) else (d.type, d.index)
             yield {"kind": kind, "walk": walk, "totals": int(totals), "type": kind_of, "index": index, "thread": thread,
                    "stack": stack, "module": module, "time": time, "addr": addr, "size": size,
                    "allocated": d.allocated if totals else 0, "reserved": d.reserved if totals else 0,

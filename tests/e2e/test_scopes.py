@@ -81,7 +81,7 @@ def test_at_scope():
     code, _, err = tool("report", "--at", "scope:rollout#9", path)
     check(code == 2 and "'rollout' ran 4 times" in err, "run 9 of 4: exit %d, %s", code, err)
     code, _, err = tool("report", "--at", "scope:rolout", path)
-    check(code == 2 and "no allocation has a function 'rolout'" in err, "a function that does not exist: exit %d, %s", code, err)
+    check(code == 2 and "there is no scope 'rolout'" in err, "a function that does not exist: exit %d, %s", code, err)
     with open(path, "rb") as f:
         code, _, err = tool("report", "--at", "scope:rollout", "-", stdin=f)
     check(code == 64 and "must be a file" in err, "standard input: exit %d, %s", code, err)

@@ -115,6 +115,7 @@ static const struct event event_tape[] = {
 	  .size = 900 * TAPE_MIB,
 	  TAPE_TOTALS(3 * TAPE_MIB, 20 * TAPE_MIB) },
 	{ .kind = EVENT_MARK, .time = 8500 },
+	{ .kind = EVENT_SCOPE, .time = 8520, .how = SCOPE_PHASE, .flags = SCOPE_BEGIN, .addr = 1 },
 	{ .kind = EVENT_HOST, .time = 8550, .device = { DEVICE_HOST, 0 }, .how = 10, .size = 700 },
 	{ .kind = EVENT_HOST, .time = 8550, .device = { DEVICE_HOST, 0 }, .size = 900 },
 	/* An expandable segment: addresses, then two mappings; the second is unmapped. */

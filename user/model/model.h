@@ -264,9 +264,10 @@ struct row {
 	bool history;  /* with before_attach: the recording is a snapshot, which calls that its
 			  history */
 	bool filtered; /* the caller's filter excludes the row */
-	/* Only for row_opts.keep, with model__stack_in_scope(): the row's model; NULL: the row has
-	 * no stack. */
+	/* Only for row_opts.keep, with model__row_in_scope(): the row's model, and site.scope_no;
+	 * NULL: the row has no stack. */
 	const struct model *of;
+	uint32_t scope_no;
 	/* Estimates of bytes, if only a sample of stacks was read, or of small objects on the host
 	 * (record/detail.h). All are equal to bytes where the row is exact. */
 	struct sampled sampled;
@@ -595,53 +596,65 @@ bool model__first_step_whole(const struct model *m);
 uint64_t model__step_time(const struct model *m);
 
 /*
- * Scopes: Python functions that the user names. A run of a scope begins with the first allocation
- * of a thread inside the function, and ends before the thread's first allocation outside of it. So
- * calls without an allocation between them are one run, and a recursive call is part of the outer
- * one. A path is a scope inside the scopes around it.
+ * Scopes: named scopes, whose begin and end the program tells (EVENT_SCOPE), and Python functions
+ * that the user names. A run of a function begins with the first allocation of a thread inside it,
+ * and ends before the thread's first allocation outside of it. So calls without an allocation
+ * between them are one run, and a recursive call is part of the outer one. A path is a scope inside
+ * the scopes around it.
  */
 /*
- * Adds a scope before the first event. One that the model has already is not added again. A
+ * Adds a function before the first event. One that the model has already is not added again. A
  * recording's fact "scopes" adds others. Returns 0, -ENOMEM, -EINVAL (not facts__is_scope()) or
  * -E2BIG (more than STREAM_SCOPES).
  */
 int model__add_scope(struct model *m, const char *function);
-/* The i-th scope's name as it was given; NULL: there are no more. Sets *found to whether the
+/* The i-th function's name as it was given; NULL: there are no more. Sets *found to whether the
  * function was on a stack. The model owns the name. */
 const char *model__scope_function(const struct model *m, size_t i, bool *found);
 
-/* True if a frame of this scope is on the stack. The name need not be one of the model's scopes. */
-bool model__stack_in_scope(const struct model *m, uint32_t stack, const char *name);
+/* True if the row's memory was allocated in a scope of this name: a frame of the function is on the
+ * stack, or a named scope was open. row: as row_opts.keep gets it. */
+bool model__row_in_scope(const struct row *row, const char *name);
 
 struct model_scope {
-	const char *name; /* as model__scope_function() */
+	const char *name; /* of a function: as model__scope_function() */
+	uint8_t source;	  /* enum scope_source; 0: a function */
 	size_t parent;	  /* index of the scope around it; SIZE_MAX: none. It is below this index */
 	unsigned depth;	  /* number of scopes around it */
 	uint64_t runs;	  /* runs that began */
+	uint64_t earlier; /* of these, runs that began before the first event */
 	uint64_t open;	  /* runs that had no known end when the recording ended */
-	/* From a run's first to its last allocation, ns: the sum, and the longest. */
+	/* Time of the runs, ns: the sum, and the longest. Of a function from the first to the last
+	 * allocation; of a named scope from its begin to its end, without the time in which it was
+	 * suspended. */
 	uint64_t time, longest;
 };
 size_t model__scopes(const struct model *m); /* number of paths */
 void model__scope(const struct model *m, size_t i, struct model_scope *ret);
+/* True if the scope is meant by this name: if a named scope has it, too, a function is not. */
+bool model__scope_is(const struct model *m, const struct model_scope *scope, const char *name);
 /* The median of that time over the path's kept runs, ns; 0: there is none, or no memory. */
 uint64_t model__scope_median_time(const struct model *m, size_t i);
-/* Runs that are missing because too many were open at a time, or there were too many paths. */
+/* Runs that are missing because too many were open at a time, there were too many paths, or only
+ * the end of the run is known. */
 uint64_t model__scopes_left_out(const struct model *m);
 
 /* Bytes of a device in a run. All threads count, except in kept. */
 struct model_scope_level {
+	bool start_known;	/* false: the run began before the first event */
+	bool kept_known;	/* false: it began then, or it was suspended and other work ran */
 	uint64_t start;		/* allocated just before the run began */
 	uint64_t peak;		/* maximum of allocated while it ran */
 	uint64_t peak_time;	/* ns */
 	uint64_t peak_event;	/* number of the event at the peak, as model_opts.at_event */
 	uint64_t peak_reserved; /* 0 without totals */
-	/* Allocated after the thread's last event before its first allocation outside. */
+	/* Allocated at the end; of a function after the thread's last event before its first
+	 * allocation outside. */
 	uint64_t end;
 	/* Part of end that the run's own thread allocated in the run, or autograd's threads in
 	 * backward that it called. */
 	uint64_t kept;
-	uint64_t run; /* number of the run among those of its function, from 1 */
+	uint64_t run; /* number of the run among those of its scope, from 1 */
 };
 /* Sets *ret to the run of path i with the highest peak on the device, and peak_reserved to the
  * maximum of all its runs. False: no run has figures of this device. */
@@ -651,17 +664,22 @@ bool model__scope_highest(const struct model *m, size_t i, size_t device,
  * bytes before its first event. False: it had an event then, or it is one of too many devices. */
 bool model__scope_idle(const struct model *m, size_t i, size_t device,
 		       struct model_scope_level *ret);
-/* Sets *change to the median of end - start, and *kept to the median of kept, over the path's kept
- * runs that ended. False: there is none with figures of the device. */
-bool model__scope_medians(const struct model *m, size_t i, size_t device, int64_t *change,
-			  uint64_t *kept);
+/* Medians over the path's kept runs that ended, and whose figures of the device are known. */
+struct model_scope_medians {
+	bool change_known, kept_known; /* false: there is no such run */
+	int64_t change;		       /* end - start */
+	uint64_t kept;
+};
+void model__scope_medians(const struct model *m, size_t i, size_t device,
+			  struct model_scope_medians *ret);
 
 struct model_scope_run {
 	size_t scope;	     /* index of its path */
-	uint64_t number;     /* among those of its function, from 1 */
-	uint32_t thread;     /* number in the dict */
+	uint64_t number;     /* among those of its scope, from 1 */
+	uint32_t thread;     /* number in the dict; of a named scope the one that began it */
 	bool ended;	     /* false: it had no known end when the recording ended */
-	uint64_t begin, end; /* ns; of its first and its last allocation */
+	bool earlier;	     /* it began before the first event, and `begin` is that event */
+	uint64_t begin, end; /* ns; of a function its first and its last allocation */
 };
 size_t model__scope_runs(const struct model *m); /* kept runs, in the order in which they began */
 void model__scope_run(const struct model *m, size_t run, struct model_scope_run *ret);

@@ -12,9 +12,9 @@
 #include "record/stream.h"
 
 /* The version of the file format that is written. Older versions are read, too; they lack the newer
- * kinds of events. The last kind is EVENT_LEFT in version 5, EVENT_MARK in 4, EVENT_LEAVE in 3,
- * EVENT_USED in 2 (which has no nodes either), and EVENT_LOST in 1. */
-#define MTR_VERSION 6
+ * kinds of events. The last kind is EVENT_HOST in version 6, EVENT_LEFT in 5, EVENT_MARK in 4,
+ * EVENT_LEAVE in 3, EVENT_USED in 2 (which has no nodes either), and EVENT_LOST in 1. */
+#define MTR_VERSION 7
 
 struct dict;
 struct mtr_writer;
@@ -47,10 +47,10 @@ struct mtr_writer *mtr_writer__new(int fd, const struct dict *d, const struct fa
  * if the event refers to entries that d lacks, and ignores the event; or -errno of a write. After a
  * failed write every call returns that error and writes nothing.
  *
- * The file stores only some fields of each kind. All kinds: time and thread; all but ENTER, LEAVE
- * and MARK: device. The kinds up to LOST, and STATE: totals. ALLOC, OOM, STEP, CALL, CUDA_ALLOC and
- * BLOCK: stack and walk. ALLOC, FREE, CUDA_ALLOC, CUDA_FREE, SEGMENT, BLOCK, STATE, TENSOR and
- * CENSUS: how and flags. stream.h names the other fields with each kind.
+ * The file stores only some fields of each kind. All kinds: time and thread; all but ENTER, LEAVE,
+ * MARK and SCOPE: device. The kinds up to LOST, and STATE: totals. ALLOC, OOM, STEP, CALL,
+ * CUDA_ALLOC and BLOCK: stack and walk. ALLOC, FREE, CUDA_ALLOC, CUDA_FREE, SEGMENT, BLOCK, STATE,
+ * TENSOR, CENSUS and SCOPE: how and flags. stream.h names the other fields with each kind.
  */
 int mtr_writer__event(struct mtr_writer *w, const struct event *e);
 /* Writes all events in memory, and the facts with their present values. Call it about once a

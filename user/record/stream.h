@@ -108,7 +108,31 @@ enum event_kind {
 	 * event for each part and ends with HOST_TOTAL. A part without an event has 0 bytes.
 	 */
 	EVENT_HOST = 20,
+	/*
+	 * A named scope of the program begins, ends, is suspended or goes on; name: its text; how:
+	 * enum scope_source; flags: enum scope_flag. addr: the scope's number, which the program
+	 * chose. 0: it has none, and scopes nest on each thread: END is about the thread's
+	 * innermost one. size, for BEGIN with a number: the number of the scope around it; 0: none.
+	 */
+	EVENT_SCOPE = 21,
 	EVENT_KINDS,
+};
+
+/* Who says that a scope begins and ends. Readers also accept other values. */
+enum scope_source {
+	SCOPE_PHASE = 1,	   /* memtrace_bpf.phase() and its C header */
+	SCOPE_RECORD_FUNCTION = 2, /* torch.profiler.record_function */
+	SCOPE_NVTX = 3,
+};
+
+/* The flags of an EVENT_SCOPE: one of the first four, and perhaps SCOPE_EARLIER. */
+enum scope_flag {
+	SCOPE_BEGIN = 1,
+	SCOPE_END = 2,
+	SCOPE_SUSPEND = 3, /* a coroutine or generator: the thread does other work until RESUME */
+	SCOPE_RESUME = 4,
+	SCOPE_WHAT = 7,	   /* mask of these */
+	SCOPE_EARLIER = 8, /* BEGIN: the scope began before the first event */
 };
 
 /* The role of a block, in the order of reports. */
@@ -195,7 +219,7 @@ struct event {
 	 * none. */
 	uint32_t node;
 	/* String number in the dict: for TENSOR a name such as "layers.3.weight" or "AdamW exp_avg
-	 * of layers.3.weight"; for MARK its text. */
+	 * of layers.3.weight"; for MARK and SCOPE their text. */
 	uint32_t name;
 	uint8_t category; /* enum category, for TENSOR */
 	/* Time in ns since the capture's start. Events of different threads may be out of order by
@@ -213,18 +237,27 @@ struct event {
 	uint64_t pool[2];
 };
 
-/* True for events that the number of events in recordings and reports includes: all but losses and
- * marks. */
+/* True for events that the number of events in recordings and reports includes: all but losses,
+ * marks and scopes. */
 static inline bool event__counts(const struct event *e)
 {
-	return e->kind != EVENT_LOST && e->kind != EVENT_MARK;
+	return e->kind != EVENT_LOST && e->kind != EVENT_MARK && e->kind != EVENT_SCOPE;
 }
 
-/* Returns the bound below which event.how must be for this kind. Any value is fine for EVENT_HOST,
- * because readers ignore parts that they do not know. */
+/* Returns the bound below which event.how must be for this kind. Any value is fine for EVENT_HOST
+ * and EVENT_SCOPE, because readers accept parts and sources that they do not know. */
 static inline unsigned event__how_end(unsigned kind)
 {
-	return kind == EVENT_HOST ? UINT8_MAX + 1u : MEM_HOW_NR;
+	return kind == EVENT_HOST || kind == EVENT_SCOPE ? UINT8_MAX + 1u : MEM_HOW_NR;
+}
+
+/* True if a later EVENT_SCOPE is about the open scope that `begin` began. Look at the scopes that
+ * began last first: without a number, an event is about the innermost one of its thread. */
+static inline bool event__same_scope(const struct event *begin, const struct event *e)
+{
+	if (begin->how != e->how || begin->addr != e->addr)
+		return false;
+	return e->addr || (begin->thread == e->thread && (!e->name || begin->name == e->name));
 }
 
 /* Facts: keys are lower_snake_case ASCII, values UTF-8. A later value of a key replaces the
@@ -271,6 +304,10 @@ const char *facts__walk_name(unsigned walk);
 /* Returns the name of the main call of an enum mem_how, such as "cudaMalloc"; "unknown" for other
  * values. */
 const char *facts__how_name(unsigned how);
+/* Returns the name of an enum scope_source, such as "phase"; "unknown" for other values. */
+const char *scope_source__name(unsigned source);
+/* Returns what the flags of an EVENT_SCOPE say: "begin", "end", "suspend", "resume" or "unknown". */
+const char *scope_flag__name(unsigned flags);
 
 /* True if the name of an EVENT_MARK is equal to `asked`, or matches `asked` as a pattern: * is any
  * text, ? any character, [abc] one of these. */

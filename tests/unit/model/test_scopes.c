@@ -460,6 +460,274 @@ static void test_rows_of_objects(void **state)
 	world__free(&w);
 }
 
+/* ---- named scopes ---- */
+
+static void tell(struct world *w, uint32_t thread, uint8_t flags, const char *name, uint64_t number,
+		 uint64_t around)
+{
+	feed(w, (struct event){ .kind = EVENT_SCOPE,
+				.thread = thread,
+				.how = number ? SCOPE_PHASE : SCOPE_NVTX,
+				.flags = flags,
+				.name = name ? str(w, name) : 0,
+				.addr = number,
+				.size = around });
+}
+
+static void take(struct world *w, uint32_t thread, uint64_t addr, uint64_t size)
+{
+	on_thread(w, thread, addr, size, STACK(w, "main"), MT_WALK_OK);
+}
+
+static struct world named(void)
+{
+	return world__new(AT_END, 0);
+}
+
+/* Start, peak and end are those at the events, also if other threads allocate meanwhile. */
+static void test_named(void **state)
+{
+	struct world w = named();
+	uint32_t other = w.autograd_thread;
+	struct model_scope_run r;
+
+	(void)state;
+	take(&w, w.main_thread, 0x1000, 10 * KIB);	       /* 1 ms */
+	tell(&w, w.main_thread, SCOPE_BEGIN, "rollout", 1, 0); /* 2 ms */
+	take(&w, other, 0x10000, 5 * KIB);		       /* 3 ms */
+	take(&w, w.main_thread, 0x20000, 20 * KIB);	       /* 4 ms: the peak, 35 KiB */
+	dealloc(&w, CUDA(0), 0x20000, 20 * KIB);	       /* 5 ms */
+	take(&w, w.main_thread, 0x30000, KIB);		       /* 6 ms */
+	dealloc(&w, CUDA(0), 0x1000, 10 * KIB);		       /* 7 ms: part of the run */
+	tell(&w, w.main_thread, SCOPE_END, "rollout", 1, 0);   /* 8 ms */
+	take(&w, w.main_thread, 0x40000, 100 * KIB);
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 1);
+	assert_string_equal(scope(&w, 0).name, "rollout");
+	assert_int_equal(scope(&w, 0).source, SCOPE_PHASE);
+	assert_int_equal(scope(&w, 0).time, 6 * MS);
+	assert_int_equal(level(&w, 0).start, 10 * KIB);
+	assert_int_equal(level(&w, 0).peak, 35 * KIB);
+	assert_int_equal(level(&w, 0).peak_event, 4);
+	assert_int_equal(level(&w, 0).end, 6 * KIB);
+	assert_int_equal(level(&w, 0).kept, KIB);
+	assert_true(level(&w, 0).start_known && level(&w, 0).kept_known);
+	model__scope_run(w.m, 0, &r);
+	assert_int_equal(r.begin, 2 * MS);
+	assert_int_equal(r.end, 8 * MS);
+	assert_true(r.ended && !r.earlier);
+	world__free(&w);
+}
+
+/* A scope without allocations has the memory that is there. */
+static void test_named_without_allocation(void **state)
+{
+	struct world w = named();
+
+	(void)state;
+	take(&w, w.main_thread, 0x1000, 10 * KIB);
+	tell(&w, w.main_thread, SCOPE_BEGIN, "idle", 1, 0);
+	dealloc(&w, CUDA(0), 0x1000, 10 * KIB);
+	tell(&w, w.main_thread, SCOPE_END, "idle", 1, 0);
+	finish(&w);
+	assert_int_equal(level(&w, 0).start, 10 * KIB);
+	assert_int_equal(level(&w, 0).peak, 10 * KIB);
+	assert_int_equal(level(&w, 0).end, 0);
+	world__free(&w);
+}
+
+/* Named scopes and functions are inside each other; a function's end leaves a named scope open. */
+static void test_named_and_functions(void **state)
+{
+	struct world w = scoped("train", "loss");
+	uint32_t out = STACK(&w, "main"), in = STACK(&w, "main", "train"),
+		 inner = STACK(&w, "main", "train", "loss");
+
+	(void)state;
+	alloc(&w, CUDA(0), 0x1000, KIB, in);
+	tell(&w, w.main_thread, SCOPE_BEGIN, "step", 1, 0);
+	alloc(&w, CUDA(0), 0x2000, KIB, inner);
+	alloc(&w, CUDA(0), 0x3000, KIB, out);
+	tell(&w, w.main_thread, SCOPE_END, "step", 1, 0);
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 3);
+	assert_string_equal(scope(&w, 1).name, "step");
+	assert_int_equal(scope(&w, 1).parent, 0);
+	assert_string_equal(scope(&w, 2).name, "loss");
+	assert_int_equal(scope(&w, 2).parent, 1);
+	assert_int_equal(scope(&w, 2).depth, 2);
+	assert_int_equal(level(&w, 1).end, 3 * KIB);
+	world__free(&w);
+}
+
+/* A scope of this name wins over a function of this name. */
+static void test_name_of_both(void **state)
+{
+	struct world w = scoped("train", NULL);
+	struct model_scope s;
+
+	(void)state;
+	tell(&w, w.main_thread, SCOPE_BEGIN, "train", 1, 0);
+	alloc(&w, CUDA(0), 0x1000, KIB, STACK(&w, "main", "train"));
+	tell(&w, w.main_thread, SCOPE_END, "train", 1, 0);
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 2);
+	s = scope(&w, 0);
+	assert_true(s.source == SCOPE_PHASE && model__scope_is(w.m, &s, "train"));
+	s = scope(&w, 1);
+	assert_true(!s.source && !model__scope_is(w.m, &s, "train"));
+	world__free(&w);
+}
+
+/* Without numbers scopes nest on their threads. An end without a name is of the innermost one. */
+static void test_without_numbers(void **state)
+{
+	struct world w = named();
+	uint32_t other = w.autograd_thread;
+
+	(void)state;
+	tell(&w, w.main_thread, SCOPE_BEGIN, "a", 0, 0);
+	tell(&w, w.main_thread, SCOPE_BEGIN, "b", 0, 0);
+	tell(&w, other, SCOPE_END, NULL, 0, 0); /* begun before the recording: left out */
+	take(&w, w.main_thread, 0x1000, KIB);
+	tell(&w, w.main_thread, SCOPE_END, NULL, 0, 0);
+	take(&w, w.main_thread, 0x2000, KIB);
+	tell(&w, w.main_thread, SCOPE_END, NULL, 0, 0);
+	finish(&w);
+	assert_int_equal(model__scopes_left_out(w.m), 1);
+	assert_int_equal(model__scopes(w.m), 2);
+	assert_int_equal(scope(&w, 1).parent, 0);
+	assert_int_equal(level(&w, 0).end, 2 * KIB);
+	assert_int_equal(level(&w, 1).end, KIB);
+	world__free(&w);
+}
+
+/* Two tasks of an event loop on one thread: the second is inside of nothing, and what runs while
+ * the first is suspended is not part of it. */
+static void test_tasks(void **state)
+{
+	struct world w = named();
+
+	(void)state;
+	tell(&w, w.main_thread, SCOPE_BEGIN, "generate", 1, 0);
+	take(&w, w.main_thread, 0x1000, KIB);
+	tell(&w, w.main_thread, SCOPE_SUSPEND, "generate", 1, 0); /* 3 ms */
+	tell(&w, w.main_thread, SCOPE_BEGIN, "score", 2, 0);
+	take(&w, w.main_thread, 0x10000, 100 * KIB);
+	dealloc(&w, CUDA(0), 0x10000, 100 * KIB);
+	tell(&w, w.main_thread, SCOPE_RESUME, "generate", 1, 0); /* 7 ms */
+	take(&w, w.main_thread, 0x2000, KIB);
+	tell(&w, w.main_thread, SCOPE_END, "generate", 1, 0); /* 9 ms */
+	tell(&w, w.main_thread, SCOPE_END, "score", 2, 0);
+	finish(&w);
+	assert_int_equal(model__scopes(w.m), 2);
+	assert_int_equal(scope(&w, 1).parent, SIZE_MAX);
+	assert_int_equal(level(&w, 0).peak, 2 * KIB);
+	assert_int_equal(level(&w, 0).end, 2 * KIB);
+	assert_false(level(&w, 0).kept_known);
+	assert_int_equal(scope(&w, 0).time, 4 * MS); /* 8 ms without 4 */
+	assert_int_equal(level(&w, 1).peak, 101 * KIB);
+	world__free(&w);
+}
+
+/* A scope that is around another by its number, in spite of a third one that began between. */
+static void test_around(void **state)
+{
+	struct world w = named();
+
+	(void)state;
+	tell(&w, w.main_thread, SCOPE_BEGIN, "a", 1, 0);
+	tell(&w, w.main_thread, SCOPE_BEGIN, "b", 2, 0);
+	tell(&w, w.main_thread, SCOPE_BEGIN, "c", 3, 1);
+	tell(&w, w.main_thread, SCOPE_END, "a", 1, 0);
+	tell(&w, w.main_thread, SCOPE_END, "c", 3, 1);
+	finish(&w);
+	assert_int_equal(scope(&w, 1).parent, SIZE_MAX);
+	assert_int_equal(scope(&w, 2).parent, 0);
+	assert_int_equal(scope(&w, 1).open, 1);
+	world__free(&w);
+}
+
+static void test_earlier(void **state)
+{
+	struct world w = named();
+	struct model_scope_medians medians;
+
+	(void)state;
+	tell(&w, w.main_thread, SCOPE_BEGIN | SCOPE_EARLIER, "train", 1, 0);
+	take(&w, w.main_thread, 0x1000, 3 * KIB);
+	tell(&w, w.main_thread, SCOPE_END, "train", 1, 0);
+	finish(&w);
+	assert_int_equal(scope(&w, 0).earlier, 1);
+	assert_false(level(&w, 0).start_known || level(&w, 0).kept_known);
+	assert_int_equal(level(&w, 0).peak, 3 * KIB);
+	model__scope_medians(w.m, 0, 0, &medians);
+	assert_false(medians.change_known || medians.kept_known);
+	world__free(&w);
+}
+
+/* Rows of memory that was allocated while a named scope was open. */
+static bool keep_in(void *name, const struct row *row)
+{
+	return model__row_in_scope(row, name);
+}
+
+static uint64_t bytes_kept(const struct world *w, char *name)
+{
+	struct row_opts opts = { .by = BY_LINE, .when = ROWS_NOW, .keep = keep_in, .ctx = name };
+	struct row *rows;
+	uint64_t bytes = 0;
+	size_t n;
+
+	assert_int_equal(model__rows(w->m, 0, &opts, &rows, &n), 0);
+	for (size_t i = 0; i < n; i++)
+		bytes += rows[i].filtered ? 0 : rows[i].bytes;
+	free(rows);
+	return bytes;
+}
+
+static void test_rows_of_named(void **state)
+{
+	struct world w = named();
+
+	(void)state;
+	tell(&w, w.main_thread, SCOPE_BEGIN, "a", 1, 0);
+	take(&w, w.main_thread, 0x1000, KIB);
+	tell(&w, w.main_thread, SCOPE_BEGIN, "b", 2, 1);
+	take(&w, w.main_thread, 0x2000, 2 * KIB);
+	tell(&w, w.main_thread, SCOPE_END, "b", 2, 1);
+	tell(&w, w.main_thread, SCOPE_END, "a", 1, 0);
+	take(&w, w.main_thread, 0x3000, 4 * KIB);
+	assert_int_equal(bytes_kept(&w, "a"), 3 * KIB);
+	assert_int_equal(bytes_kept(&w, "b"), 2 * KIB);
+	assert_int_equal(bytes_kept(&w, "c"), 0);
+	world__free(&w);
+}
+
+/* Bounds: runs that are open at a time, and names. */
+static void test_bounds_of_named(void **state)
+{
+	struct world w = named();
+	char name[16];
+
+	(void)state;
+	for (uint64_t i = 1; i <= 300; i++)
+		tell(&w, w.main_thread, SCOPE_BEGIN, "deep", i, i - 1);
+	assert_int_equal(model__scopes_left_out(w.m), 44);
+	for (uint64_t i = 1; i <= 300; i++)
+		tell(&w, w.main_thread, SCOPE_END, "deep", i, 0);
+	assert_int_equal(model__scopes_left_out(w.m), 88);
+	for (uint64_t i = 1; i <= 5000; i++) {
+		snprintf(name, sizeof(name), "n%d", (int)i);
+		tell(&w, w.main_thread, SCOPE_BEGIN, name, 1000 + i, 0);
+		tell(&w, w.main_thread, SCOPE_END, name, 1000 + i, 0);
+	}
+	finish(&w);
+	assert_in_range(model__scopes(w.m), 4000, 4096);
+	assert_true(model__scopes_left_out(w.m) > 88 + 900);
+	world__free(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -478,6 +746,16 @@ int main(void)
 		cmocka_unit_test(test_rows_by_scope),
 		cmocka_unit_test(test_backward),
 		cmocka_unit_test(test_rows_of_objects),
+		cmocka_unit_test(test_bounds_of_named),
+		cmocka_unit_test(test_rows_of_named),
+		cmocka_unit_test(test_earlier),
+		cmocka_unit_test(test_around),
+		cmocka_unit_test(test_tasks),
+		cmocka_unit_test(test_without_numbers),
+		cmocka_unit_test(test_name_of_both),
+		cmocka_unit_test(test_named_and_functions),
+		cmocka_unit_test(test_named_without_allocation),
+		cmocka_unit_test(test_named),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

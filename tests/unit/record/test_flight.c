@@ -349,6 +349,33 @@ static void test_segments(void **state)
 	     HOST_PART(11, 0), HOST_PART(HOST_TOTAL, 5 * MB));
 }
 
+#define SCOPE(thread_, flags_, number)                                                             \
+	{                                                                                          \
+		.kind = EVENT_SCOPE, .how = SCOPE_PHASE, .thread = thread_, .flags = flags_,       \
+		.addr = number                                                                     \
+	}
+
+/* A window begins with the scopes that are open. */
+static void test_scopes(void **state)
+{
+	struct event list[] = {
+		SCOPE(0, SCOPE_BEGIN, 1),
+		SCOPE(0, SCOPE_BEGIN, 2),
+		SCOPE(0, SCOPE_SUSPEND, 2),
+		SCOPE(1, SCOPE_END, 1), /* another thread ends it by its number */
+		SCOPE(1, SCOPE_BEGIN, 3),
+		SCOPE(1, SCOPE_SUSPEND, 3),
+		SCOPE(1, SCOPE_RESUME, 3),
+		SCOPE(0, SCOPE_BEGIN, 0),
+		SCOPE(0, SCOPE_BEGIN, 0),
+		SCOPE(1, SCOPE_END, 0), /* begun before; not that of thread 0 */
+		SCOPE(0, SCOPE_END, 0),
+	};
+
+	TOLD(list, SCOPE(0, SCOPE_BEGIN | SCOPE_EARLIER, 2), SCOPE(0, SCOPE_SUSPEND, 2),
+	     SCOPE(1, SCOPE_BEGIN | SCOPE_EARLIER, 3), SCOPE(0, SCOPE_BEGIN | SCOPE_EARLIER, 0));
+}
+
 /* A second reading of the tables replaces the first. */
 static void test_second_reading(void **state)
 {
@@ -530,8 +557,9 @@ int main(void)
 		cmocka_unit_test(test_window),		cmocka_unit_test(test_no_oom),
 		cmocka_unit_test(test_again_and_again), cmocka_unit_test(test_without_end),
 		cmocka_unit_test(test_flood),		cmocka_unit_test(test_segments),
-		cmocka_unit_test(test_second_reading),	cmocka_unit_test(test_expandable),
-		cmocka_unit_test(test_tensors),		cmocka_unit_test(test_errors),
+		cmocka_unit_test(test_scopes),		cmocka_unit_test(test_second_reading),
+		cmocka_unit_test(test_expandable),	cmocka_unit_test(test_tensors),
+		cmocka_unit_test(test_errors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

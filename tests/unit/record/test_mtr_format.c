@@ -109,7 +109,7 @@ static void test_other_reader(void **state)
 					     "call",   "lost",	"take",	 "give", "segment",
 					     "block",  "state", "asked", "used", "tensor",
 					     "census", "enter", "leave", "mark", "left",
-					     "host" };
+					     "host",   "scope" };
 	char path[] = "/tmp/memtrace-test-XXXXXX", command[128], line[512], want[512];
 	struct world w = world__new();
 	struct events l = { 0 };
@@ -154,10 +154,10 @@ static void test_other_reader(void **state)
 
 /* ---- older versions ---- */
 
-static const char *const old_kinds[] = { "",	   "alloc", "free",  "oom",  "step",
-					 "call",   "lost",  "take",  "give", "segment",
-					 "block",  "state", "asked", "used", "tensor",
-					 "census", "enter", "leave", "mark", "left" };
+static const char *const old_kinds[] = { "",	  "alloc", "free",   "oom",	"step",	 "call",
+					 "lost",  "take",  "give",   "segment", "block", "state",
+					 "asked", "used",  "tensor", "census",	"enter", "leave",
+					 "mark",  "left",  "host" };
 
 /*
  * tests/data/recording-v<version>.bin is from the time of that version; the text is the output of
@@ -185,7 +185,8 @@ static void check_old(unsigned int version, int events)
 				version == 1   ? EVENT_LOST
 				: version == 2 ? EVENT_USED
 				: version == 3 ? EVENT_LEAVE
-					       : EVENT_LEFT);
+				: version == 5 ? EVENT_LEFT
+					       : EVENT_HOST);
 		if (version >= 3)
 			snprintf(later, sizeof(later), " %u %u %u", e.node, e.name, e.category);
 		snprintf(line, sizeof(line),
@@ -217,6 +218,7 @@ static void test_old_versions(void **state)
 	check_old(2, 200);
 	check_old(3, 220);
 	check_old(5, 240);
+	check_old(6, 240);
 }
 
 /* Later additions are damage in a file of an older version. */
@@ -232,13 +234,13 @@ static void test_old_versions_have_less(void **state)
 		{ { .kind = EVENT_CENSUS }, 3 },     { { .kind = EVENT_ENTER }, 3 },
 		{ { .kind = EVENT_LEAVE }, 3 },	     { { .kind = EVENT_ALLOC, .node = 1 }, 3 },
 		{ { .kind = EVENT_MARK }, 4 },	     { { .kind = EVENT_LEFT }, 5 },
-		{ { .kind = EVENT_HOST }, 6 },
+		{ { .kind = EVENT_HOST }, 6 },	     { { .kind = EVENT_SCOPE }, 7 },
 	};
 
-	for (size_t i = 0; i < 5 * sizeof(list) / sizeof(list[0]); i++) {
-		const struct event *e = &list[i / 5].e;
-		char version = (char)(1 + i % 5);
-		bool good = version >= list[i / 5].since;
+	for (size_t i = 0; i < 6 * sizeof(list) / sizeof(list[0]); i++) {
+		const struct event *e = &list[i / 6].e;
+		char version = (char)(1 + i % 6);
+		bool good = version >= list[i / 6].since;
 		struct events l = { 0 }, got = { 0 };
 		struct world w = e->node ? world__new()
 					 : (struct world){ .d = dict__new(), .f = facts__new() };

@@ -14,7 +14,7 @@ static const char *const kinds[EVENT_KINDS] = {
 	[EVENT_SEGMENT] = "segment", [EVENT_STATE] = "state",	 [EVENT_REQUESTED] = "asked",
 	[EVENT_USED] = "used",	     [EVENT_TENSOR] = "tensor",	 [EVENT_CENSUS] = "census",
 	[EVENT_ENTER] = "enter",     [EVENT_LEAVE] = "leave",	 [EVENT_MARK] = "mark",
-	[EVENT_LEFT] = "left",	     [EVENT_HOST] = "host",
+	[EVENT_LEFT] = "left",	     [EVENT_HOST] = "host",	 [EVENT_SCOPE] = "scope",
 };
 
 /* True for events that have the stack of their own call. A free has none; it is shown at the place
@@ -36,6 +36,7 @@ static bool is_of_device(uint8_t kind)
 	case EVENT_LEAVE:
 	case EVENT_MARK:
 	case EVENT_HOST:
+	case EVENT_SCOPE:
 		return false;
 	default:
 		return true;
@@ -123,27 +124,31 @@ static void set_where(const struct export_ctx *c, const struct events *ev, struc
 							     : NULL;
 		t->name = non_empty(dict__str(c->dict, charged.name));
 	}
-	if (charged.kind == EVENT_MARK)
+	if (charged.kind == EVENT_MARK || charged.kind == EVENT_SCOPE)
 		t->name = non_empty(dict__str(c->dict, charged.name));
 }
 
-/* Returns the name of what caused the event, or of the part of host memory; NULL: unknown. */
+/* Returns the name of what caused the event, of the part of host memory, or what a scope does;
+ * NULL: unknown. */
 static const char *how_of(const struct event *e)
 {
 	if (e->kind == EVENT_HOST)
 		return host_part__name(e->how);
+	if (e->kind == EVENT_SCOPE)
+		return scope_flag__name(e->flags);
 	return e->how ? facts__how_name(e->how) : NULL;
 }
 
 void events__fields(const struct event_row *t, struct event_field ret[EVENT_FIELDS])
 {
 	const struct event *e = t->event;
+	bool has_address = e->addr && e->kind != EVENT_SCOPE;
 	const struct event_field all[] = {
 		{ "number", FIELD_NUMBER, true, t->number, NULL },
 		{ "time", FIELD_NS, true, e->time, NULL },
 		{ "event", FIELD_TEXT, t->kind, 0, t->kind },
 		{ "device", FIELD_TEXT, t->device, 0, t->device },
-		{ "address", FIELD_ADDRESS, e->addr, e->addr, NULL },
+		{ "address", FIELD_ADDRESS, has_address, e->addr, NULL },
 		{ "size", FIELD_NUMBER, t->size, t->size, NULL },
 		{ "requested", FIELD_NUMBER, t->requested, t->requested, NULL },
 		{ "allocated", FIELD_NUMBER, t->has_totals, t->allocated, NULL },
@@ -180,7 +185,7 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 		.number = ev->number,
 		.kind = e->kind < EVENT_KINDS && kinds[e->kind] ? kinds[e->kind] : "unknown",
 		.how = how_of(e),
-		.size = e->size,
+		.size = e->kind == EVENT_SCOPE ? 0 : e->size,
 		.requested = e->requested,
 		.tid = thread.tid,
 		.thread = non_empty(dict__str(c->dict, thread.name)),

@@ -693,7 +693,7 @@ static int flush(struct export_ctx *c, struct perfetto *p)
 		put_lost(p, e);
 	else if (e->kind == EVENT_MARK)
 		put_mark(p, e);
-	else if (e->kind != EVENT_HOST)
+	else if (e->kind != EVENT_HOST && e->kind != EVENT_SCOPE)
 		put_on_device(c, p, e);
 	put_steps(c, p);
 	return p->err;

@@ -339,7 +339,7 @@ static int flush(struct export_ctx *c, struct timeline *t)
 	if (e->kind == EVENT_ENTER || e->kind == EVENT_LEAVE) {
 		passing__main(c, &t->layer_device);
 		err = spans__call(t->spans, e);
-	} else if (e->kind != EVENT_MARK && e->kind != EVENT_HOST) {
+	} else if (e->kind != EVENT_MARK && e->kind != EVENT_HOST && e->kind != EVENT_SCOPE) {
 		err = put_on_device(c, t, e);
 	}
 	if (steps != t->steps) {

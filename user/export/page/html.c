@@ -656,6 +656,7 @@ static bool may_change(uint8_t kind)
 	case EVENT_ENTER:
 	case EVENT_LEAVE:
 	case EVENT_MARK:
+	case EVENT_SCOPE:
 	case EVENT_REQUESTED:
 	case EVENT_USED:
 	case EVENT_LEFT:

@@ -754,6 +754,8 @@ static int handle_event(struct model *m, struct dev *dev, const struct event *e,
 	case EVENT_MARK:
 		note_mark(m, e);
 		return 0;
+	case EVENT_SCOPE: /* scopes__before() */
+		return 0;
 	case EVENT_LOST:
 		note_loss(m, e);
 		return 0;
@@ -854,7 +856,7 @@ void model__finish(struct model *m, uint64_t now)
 	/* Fail only if memory for the last step or run is missing; earlier ones stay. */
 	if (m->steps.caller)
 		(void)steps__close_call(m);
-	(void)scopes__finish(m);
+	(void)scopes__finish(m, now);
 	if (m->opts.at == AT_TIME && m->opts.at_time > now)
 		m->opts.at_time = now;
 	if (m->opts.at == AT_TIME && !m->time_passed)

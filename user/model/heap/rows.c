@@ -436,6 +436,7 @@ static bool block_class__kept(struct table *t, const struct block_class *k)
 		row__set_before_attach(t->m, &row);
 	} else {
 		row.of = t->m;
+		row.scope_no = site->scope_no;
 		row.phase = site->phase;
 		row.source = source_of(site->walk, &origin);
 		row__set_node(t->m, site->stack, site->node, &row);

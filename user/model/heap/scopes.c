@@ -82,18 +82,32 @@ static bool has_name(const char *asked, const char *file, const char *function)
 	       (!colon || is_end(file, asked, (size_t)(colon - asked), '/'));
 }
 
-bool model__stack_in_scope(const struct model *m, uint32_t stack, const char *name)
+static bool stack_has(const struct dict *dict, uint32_t stack, const char *name)
 {
-	struct dict_stack s = dict__get_stack(m->dict, stack);
+	struct dict_stack s = dict__get_stack(dict, stack);
 
 	for (uint32_t i = 0; i < s.n; i++) {
-		struct dict_loc loc = dict__get_loc(m->dict, s.frames[i].loc);
+		struct dict_loc loc = dict__get_loc(dict, s.frames[i].loc);
 
-		if (!dict__is_native(m->dict, s.frames[i].loc) &&
-		    has_name(name, dict__str(m->dict, loc.file), dict__str(m->dict, loc.func)))
+		if (!dict__is_native(dict, s.frames[i].loc) &&
+		    has_name(name, dict__str(dict, loc.file), dict__str(dict, loc.func)))
 			return true;
 	}
 	return false;
+}
+
+bool model__row_in_scope(const struct row *row, const char *name)
+{
+	struct model_scope s;
+
+	if (!row->of)
+		return false;
+	for (size_t no = row->scope_no; no; no = s.parent == SIZE_MAX ? 0 : s.parent + 1) {
+		model__scope(row->of, no - 1, &s);
+		if (s.source && !strcmp(s.name, name))
+			return true;
+	}
+	return stack_has(row->of->dict, row->stack, name);
 }
 
 #define LOC_KNOWN (1U << 15) /* in scopes.locs; bit i: the i-th function has the location */
@@ -188,9 +202,16 @@ static uint64_t scopes__chain(struct model *m, uint32_t stack)
 /* ---- runs ---- */
 
 struct open_scope {
-	uint32_t path, function, thread, tid;
-	uint32_t run_no; /* index in scopes.runs plus 1; 0: not kept */
+	uint32_t path, scope, thread, tid; /* scope: as scope_path.scope */
+	uint32_t run_no;		   /* index in scopes.runs plus 1; 0: not kept */
 	uint64_t number, begin, last, first_event;
+	/* Of a named scope: the event that began it. Its kind is 0 in a run of a function. */
+	struct event told;
+	uint64_t around; /* number of the nearest scope with one that it is or is in; 0: none */
+	bool suspended;
+	bool earlier, kept_unknown; /* as in struct scope_level */
+	uint64_t suspended_at;	    /* ns, while suspended */
+	uint64_t paused;	    /* ns in which it was suspended, until the last RESUME */
 	struct open_level {
 		struct scope_level done; /* as of the thread's last event */
 		/* The highest levels since then. They count if another event of the thread shows
@@ -232,7 +253,7 @@ static void level__begin(struct model *m, struct open_level *l, const struct dev
 			 uint64_t time)
 {
 	level__restart(m, l, dev, time);
-	l->done = (struct scope_level){ .known = true,
+	l->done = (struct scope_level){ .known = true, /* earlier, kept_unknown: scopes__end() */
 					.start = l->peak,
 					.peak = l->peak,
 					.peak_time = time,
@@ -262,29 +283,41 @@ static void run__goes_on(struct model *m, struct open_scope *o, uint64_t time)
 	}
 }
 
+/* Returns the name of a scope, as scope_path.scope. */
+static const char *name_of(const struct model *m, uint32_t scope)
+{
+	const struct scopes *s = &m->scopes;
+
+	return scope < STREAM_SCOPES
+		       ? s->functions[scope]
+		       : dict__str(m->dict, s->names[scope - STREAM_SCOPES].key.string);
+}
+
 #define SEPARATOR " > "
 
-/* Returns the names of a path, the outermost first, for free(); NULL on ENOMEM. */
-static char *path_text(const struct scopes *s, uint32_t parent_no, uint32_t function)
+/* Returns the names of a path, the outermost first, for free(); NULL on ENOMEM. A long text begins
+ * with the innermost names that fit. */
+static char *path_text(const struct model *m, uint32_t parent_no, uint32_t scope)
 {
-	const char *around = parent_no ? s->paths[parent_no - 1].text : "";
+	const char *around = parent_no ? m->scopes.paths[parent_no - 1].text : "";
 	char *text;
 
-	if (asprintf(&text, "%s%s%s", around, parent_no ? SEPARATOR : "", s->functions[function]) <
-	    0)
+	if (strlen(around) > STREAM_SCOPE)
+		around = "...";
+	if (asprintf(&text, "%s%s%s", around, parent_no ? SEPARATOR : "", name_of(m, scope)) < 0)
 		return NULL;
 	return text;
 }
 
 /* Finds or adds a path. Returns 0, -ENOSPC or -ENOMEM. */
-static int scopes__path(struct model *m, uint32_t parent_no, uint32_t function, uint32_t *ret)
+static int scopes__path(struct model *m, uint32_t parent_no, uint32_t scope, uint32_t *ret)
 {
 	struct scopes *s = &m->scopes;
-	uint32_t key[2] = { parent_no, function };
+	uint32_t key[2] = { parent_no, scope };
 	uint32_t hash = hash__bytes(m->seed, key, sizeof(key)), pos = hash;
 
 	while ((*ret = hash_index__next(&s->index, hash, &pos)) != UINT32_MAX)
-		if (s->paths[*ret].parent_no == parent_no && s->paths[*ret].function == function)
+		if (s->paths[*ret].parent_no == parent_no && s->paths[*ret].scope == scope)
 			return 0;
 	if (s->npaths == SCOPE_PATHS)
 		return -ENOSPC;
@@ -292,8 +325,10 @@ static int scopes__path(struct model *m, uint32_t parent_no, uint32_t function, 
 	    hash_index__add(&s->index, hash, s->npaths))
 		return -ENOMEM;
 	*ret = s->npaths++;
-	s->paths[*ret] = (struct scope_path){ .parent_no = parent_no, .function = function };
-	s->paths[*ret].text = path_text(s, parent_no, function);
+	s->paths[*ret] = (struct scope_path){ .parent_no = parent_no, .scope = scope };
+	if (parent_no)
+		s->paths[*ret].depth = s->paths[parent_no - 1].depth + 1;
+	s->paths[*ret].text = path_text(m, parent_no, scope);
 	s->paths[*ret].highest = calloc(SCOPE_DEVICES, sizeof(struct scope_level));
 	return s->paths[*ret].text && s->paths[*ret].highest ? 0 : -ENOMEM;
 }
@@ -305,25 +340,49 @@ static int keep_run(struct scopes *s, struct open_scope *o)
 		return 0;
 	if (array__grow_zero(&s->runs, &s->capruns, (size_t)s->nruns + 1, sizeof(*s->runs)))
 		return -ENOMEM;
-	s->runs[s->nruns] = (struct scope_run){
-		.path = o->path, .thread = o->thread, .number = o->number, .begin = o->begin
-	};
+	s->runs[s->nruns] = (struct scope_run){ .path = o->path,
+						.thread = o->thread,
+						.number = o->number,
+						.begin = o->begin,
+						.earlier = o->earlier };
 	o->run_no = ++s->nruns;
 	return 0;
 }
 
-/* Begins a run inside the innermost open run of its thread. Returns 0 or -ENOMEM. */
-static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, uint32_t function)
+static bool is_named(const struct open_scope *o)
+{
+	return o->told.kind == EVENT_SCOPE;
+}
+
+/* True if a run that e begins may be inside an open run of its thread. Tasks of an event loop share
+ * a thread: a scope with a number says which one is around it. */
+static bool may_contain(const struct open_scope *o, const struct event *e)
+{
+	if (o->suspended)
+		return false;
+	return e->kind != EVENT_SCOPE || !e->addr || o->around == e->size;
+}
+
+static uint64_t *begun_of(struct scopes *s, uint32_t scope)
+{
+	return scope < STREAM_SCOPES ? &s->begun[scope] : &s->names[scope - STREAM_SCOPES].begun;
+}
+
+/* Begins a run inside the innermost open run of its thread that may contain it. Returns 0 or
+ * -ENOMEM. */
+static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, uint32_t scope)
 {
 	struct scopes *s = &m->scopes;
-	uint32_t parent_no = 0, path;
+	const struct open_scope *parent = NULL;
+	uint32_t path;
 	struct open_scope *o;
 	int err;
 
 	for (uint32_t i = 0; i < s->nopen; i++)
-		if (s->open[i]->tid == tid)
-			parent_no = s->open[i]->path + 1;
-	err = s->nopen == SCOPE_OPEN ? -ENOSPC : scopes__path(m, parent_no, function, &path);
+		if (s->open[i]->tid == tid && may_contain(s->open[i], e))
+			parent = s->open[i];
+	err = s->nopen == SCOPE_OPEN ? -ENOSPC
+				     : scopes__path(m, parent ? parent->path + 1 : 0, scope, &path);
 	if (err == -ENOSPC) {
 		s->left_out++;
 		return 0;
@@ -332,13 +391,20 @@ static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, u
 	if (!o)
 		return -ENOMEM;
 	o->path = path;
-	o->function = function;
+	o->scope = scope;
 	o->thread = e->thread;
 	o->tid = tid;
 	s->paths[path].begun++;
-	o->number = ++s->begun[function];
+	o->number = ++*begun_of(s, scope);
 	o->begin = o->last = e->time;
 	o->first_event = m->seq + 1;
+	o->around = parent ? parent->around : 0;
+	if (e->kind == EVENT_SCOPE) {
+		o->told = *e;
+		o->around = e->addr ?: o->around;
+		s->paths[path].earlier += !!(e->flags & SCOPE_EARLIER);
+		o->earlier = o->kept_unknown = e->flags & SCOPE_EARLIER;
+	}
 	for (uint32_t d = 0; d < count_levels(m); d++)
 		if (m->devs[d]->any)
 			level__begin(m, &o->levels[d], m->devs[d], e->time);
@@ -348,12 +414,13 @@ static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, u
 		return err;
 	}
 	s->open[s->nopen++] = o;
+	s->nnamed += is_named(o);
 	return 0;
 }
 
 static void add_to_path(struct scope_path *p, const struct open_scope *o, uint32_t nlevels)
 {
-	uint64_t took = o->last - o->begin;
+	uint64_t took = o->last - o->begin - o->paused;
 
 	p->time += took;
 	if (took > p->longest)
@@ -381,10 +448,16 @@ static int scopes__end(struct model *m, uint32_t i, bool ended)
 	uint32_t n = count_levels(m);
 
 	memmove(s->open + i, s->open + i + 1, (--s->nopen - i) * sizeof(struct open_scope *));
+	s->nnamed -= is_named(o);
+	for (uint32_t d = 0; d < n; d++) {
+		o->levels[d].done.earlier = o->earlier;
+		o->levels[d].done.kept_unknown = o->kept_unknown;
+	}
 	add_to_path(&s->paths[o->path], o, n);
 	s->paths[o->path].ended += ended;
 	if (r) {
 		r->end = o->last;
+		r->took = o->last - o->begin - o->paused;
 		r->ended = ended;
 		r->levels = calloc((size_t)n + 1, sizeof(*r->levels));
 		for (uint32_t d = 0; d < n && r->levels; d++) {
@@ -400,7 +473,7 @@ static int scopes__end(struct model *m, uint32_t i, bool ended)
 static bool is_open(const struct scopes *s, uint32_t tid, uint32_t function)
 {
 	for (uint32_t i = 0; i < s->nopen; i++)
-		if (s->open[i]->tid == tid && s->open[i]->function == function)
+		if (s->open[i]->tid == tid && s->open[i]->scope == function)
 			return true;
 	return false;
 }
@@ -416,9 +489,9 @@ static uint32_t count_same(const struct model *m, uint32_t tid, uint64_t chain, 
 
 	*at = 0;
 	for (uint32_t i = 0; i < s->nopen; i++) {
-		if (s->open[i]->tid != tid)
+		if (s->open[i]->tid != tid || is_named(s->open[i]))
 			continue;
-		if (same < chain__length(chain) && s->open[i]->function == chain__at(chain, same))
+		if (same < chain__length(chain) && s->open[i]->scope == chain__at(chain, same))
 			same++;
 		else if (!partial)
 			break;
@@ -437,7 +510,7 @@ static int follow_stack(struct model *m, const struct event *e, uint64_t chain, 
 
 	same = count_same(m, tid, chain, partial, &at);
 	for (uint32_t i = s->nopen; i-- > at && !err;)
-		if (s->open[i]->tid == tid && !partial)
+		if (s->open[i]->tid == tid && !is_named(s->open[i]) && !partial)
 			err = scopes__end(m, i, true);
 	for (uint32_t i = same; i < chain__length(chain) && !err; i++) {
 		uint32_t function = chain__at(chain, i);
@@ -447,9 +520,103 @@ static int follow_stack(struct model *m, const struct event *e, uint64_t chain, 
 			err = scopes__begin(m, e, tid, function);
 	}
 	for (uint32_t i = 0; i < s->nopen; i++)
-		if (s->open[i]->tid == tid && e->time > s->open[i]->last)
+		if (s->open[i]->tid == tid && !is_named(s->open[i]) && e->time > s->open[i]->last)
 			s->open[i]->last = e->time;
 	return err;
+}
+
+/* ---- named scopes ---- */
+
+/* Begins a run of a named scope. Returns 0 or -ENOMEM. */
+static int begin_named(struct model *m, const struct event *e)
+{
+	struct scopes *s = &m->scopes;
+	struct scope_name_key key = { .string = e->name, .source = e->how };
+	uint32_t tid = owner_of(m, e->thread), name;
+	int err;
+
+	if (s->nnames == SCOPE_NAMES) {
+		s->left_out++;
+		return 0;
+	}
+	err = hash_index__entry(&s->name_index, m->seed, &key, sizeof(key), &s->names, &s->nnames,
+				&s->capnames, sizeof(*s->names), &name);
+	return err < 0 ? err : scopes__begin(m, e, tid, STREAM_SCOPES + name);
+}
+
+/* Returns the index of the open run that an event is about, plus 1; 0: none. */
+static uint32_t find_named(const struct model *m, const struct event *e)
+{
+	const struct scopes *s = &m->scopes;
+	uint32_t tid = owner_of(m, e->thread);
+
+	for (uint32_t i = s->nopen; i-- > 0;) {
+		struct event told = s->open[i]->told;
+
+		/* A thread that changed its name has another number. */
+		if (s->open[i]->tid == tid)
+			told.thread = e->thread;
+		if (is_named(s->open[i]) && event__same_scope(&told, e))
+			return i + 1;
+	}
+	return 0;
+}
+
+/* Counts what came until now as part of the run: at its end, and before it is suspended. */
+static void count_until(struct model *m, struct open_scope *o, uint64_t time)
+{
+	if (o->suspended)
+		return;
+	run__goes_on(m, o, time);
+	o->last = time > o->last ? time : o->last;
+}
+
+static void suspend_run(struct model *m, struct open_scope *o, uint64_t time)
+{
+	count_until(m, o, time);
+	o->suspended = o->kept_unknown = true;
+	o->suspended_at = o->last;
+}
+
+static void resume_run(struct model *m, struct open_scope *o, uint64_t time)
+{
+	if (!o->suspended)
+		return;
+	o->suspended = false;
+	if (time > o->last)
+		o->last = time;
+	o->paused += o->last - o->suspended_at;
+	for (uint32_t d = 0; d < count_levels(m); d++)
+		if (o->levels[d].done.known)
+			level__restart(m, &o->levels[d], m->devs[d], time);
+}
+
+/* Handles EVENT_SCOPE. Returns 0 or -ENOMEM. */
+static int follow_named(struct model *m, const struct event *e)
+{
+	struct scopes *s = &m->scopes;
+	uint8_t what = e->flags & SCOPE_WHAT;
+	uint32_t open_no = what == SCOPE_BEGIN ? 0 : find_named(m, e);
+
+	if (what == SCOPE_BEGIN)
+		return begin_named(m, e);
+	if (!open_no) {
+		s->left_out += what == SCOPE_END;
+		return 0;
+	}
+	switch (what) {
+	case SCOPE_END:
+		count_until(m, s->open[open_no - 1], e->time);
+		return scopes__end(m, open_no - 1, true);
+	case SCOPE_SUSPEND:
+		suspend_run(m, s->open[open_no - 1], e->time);
+		return 0;
+	case SCOPE_RESUME:
+		resume_run(m, s->open[open_no - 1], e->time);
+		return 0;
+	default:
+		return 0;
+	}
 }
 
 /* ---- the scope of a block ---- */
@@ -474,7 +641,7 @@ static int take_path_of_stack(struct model *m, uint32_t stack)
 static uint32_t innermost(const struct scopes *s, uint32_t tid)
 {
 	for (uint32_t i = s->nopen; i-- > 0;)
-		if (s->open[i]->tid == tid)
+		if (s->open[i]->tid == tid && !s->open[i]->suspended)
 			return s->open[i]->path + 1;
 	return 0;
 }
@@ -511,7 +678,9 @@ int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8
 	int err = s->loaded ? 0 : load_fact(m);
 
 	s->scope_no = s->launcher = 0;
-	if (err || !s->nfunctions)
+	if (!err && e->kind == EVENT_SCOPE)
+		return follow_named(m, e);
+	if (err || (!s->nfunctions && !s->nnamed))
 		return err;
 	/* These come some time after the allocation. */
 	if (e->kind == EVENT_BLOCK || (e->kind == EVENT_ALLOC && device__in_pieces(e->device)))
@@ -520,7 +689,8 @@ int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8
 		return 0;
 	if (!e->thread && !attribution__is_snapshot(m->attribution))
 		return 0; /* unknown thread */
-	if (known)	  /* A dict cuts a deep stack after the walk, which may have been whole. */
+	if (known &&
+	    s->nfunctions) /* A dict cuts a deep stack after the walk, which may have been whole. */
 		err = follow_stack(m, e, scopes__chain(m, stack),
 				   stack && (walk != MT_WALK_OK ||
 					     dict__get_stack(m->dict, stack).walk != MT_WALK_OK));
@@ -539,6 +709,8 @@ void scopes__after(struct model *m, const struct dev *dev, const struct event *e
 		struct open_scope *o = s->open[i];
 		struct open_level *l = &o->levels[dev->number];
 
+		if (o->suspended)
+			continue;
 		if (dev->number < SCOPE_DEVICES && !l->done.known) {
 			level__begin(m, l, dev, e->time);
 			l->done.start = dev->first_allocated;
@@ -555,7 +727,7 @@ void scopes__after(struct model *m, const struct dev *dev, const struct event *e
 			continue;
 		if (e->kind == EVENT_ALLOC && dev->number < SCOPE_DEVICES)
 			l->live += e->size;
-		if (goes_on)
+		if (goes_on && !is_named(o))
 			run__goes_on(m, o, e->time);
 	}
 }
@@ -578,17 +750,20 @@ int scopes__end_thread(struct model *m, uint32_t thread)
 	int err = 0;
 
 	for (uint32_t i = m->scopes.nopen; i-- > 0 && !err;)
-		if (m->scopes.open[i]->tid == tid)
+		if (m->scopes.open[i]->tid == tid && !is_named(m->scopes.open[i]))
 			err = scopes__end(m, i, true);
 	return err;
 }
 
-int scopes__finish(struct model *m)
+int scopes__finish(struct model *m, uint64_t now)
 {
 	int err = 0;
 
-	for (uint32_t i = m->scopes.nopen; i-- > 0 && !err;)
+	for (uint32_t i = m->scopes.nopen; i-- > 0 && !err;) {
+		if (is_named(m->scopes.open[i]))
+			count_until(m, m->scopes.open[i], now);
 		err = scopes__end(m, i, false);
+	}
 	return err;
 }
 
@@ -608,6 +783,8 @@ void scopes__free(struct scopes *s)
 	free(s->chains);
 	free(s->paths);
 	free(s->index.slots);
+	free(s->names);
+	free(s->name_index.slots);
 	free(s->runs);
 }
 
@@ -643,15 +820,29 @@ void model__scope(const struct model *m, size_t i, struct model_scope *ret)
 	const struct scope_path *p = &s->paths[i];
 
 	*ret = (struct model_scope){
-		.name = s->functions[p->function],
+		.name = name_of(m, p->scope),
+		.source = p->scope < STREAM_SCOPES ? 0
+						   : s->names[p->scope - STREAM_SCOPES].key.source,
 		.parent = p->parent_no ? p->parent_no - 1 : SIZE_MAX,
 		.runs = p->begun,
+		.depth = p->depth,
 		.open = p->begun - p->ended,
+		.earlier = p->earlier,
 		.time = p->time,
 		.longest = p->longest,
 	};
-	for (uint32_t no = p->parent_no; no; no = s->paths[no - 1].parent_no)
-		ret->depth++;
+}
+
+bool model__scope_is(const struct model *m, const struct model_scope *scope, const char *name)
+{
+	const struct scopes *s = &m->scopes;
+
+	if (strcmp(scope->name, name) != 0)
+		return false;
+	for (uint32_t i = 0; i < s->nnames && !scope->source; i++)
+		if (!strcmp(dict__str(m->dict, s->names[i].key.string), name))
+			return false;
+	return true;
 }
 
 uint64_t model__scope_median_time(const struct model *m, size_t i)
@@ -662,7 +853,7 @@ uint64_t model__scope_median_time(const struct model *m, size_t i)
 
 	for (uint32_t r = 0; r < s->nruns && took; r++)
 		if (s->runs[r].path == i)
-			took[n++] = s->runs[r].end - s->runs[r].begin;
+			took[n++] = s->runs[r].took;
 	median = middle(took, n);
 	free(took);
 	return median;
@@ -684,6 +875,8 @@ static bool read_level(const struct model *m, const struct scope_level *l, uint3
 		.peak_reserved = l->reserved,
 		.end = l->end + late,
 		.kept = l->kept,
+		.start_known = !l->earlier,
+		.kept_known = !l->kept_unknown,
 		.run = l->run,
 	};
 	return true;
@@ -710,34 +903,38 @@ bool model__scope_idle(const struct model *m, size_t i, size_t device,
 
 	if (d >= SCOPE_DEVICES || !m->scopes.paths[i].begun || m->scopes.paths[i].highest[d].known)
 		return false;
-	*ret = (struct model_scope_level){ .start = bytes, .peak = bytes, .end = bytes };
+	*ret = (struct model_scope_level){
+		.start = bytes, .peak = bytes, .end = bytes, .start_known = true, .kept_known = true
+	};
 	ret->peak_reserved = dev->pub.has_totals ? dev->first_reserved : 0;
 	return true;
 }
 
-bool model__scope_medians(const struct model *m, size_t i, size_t device, int64_t *change,
-			  uint64_t *kept)
+void model__scope_medians(const struct model *m, size_t i, size_t device,
+			  struct model_scope_medians *ret)
 {
 	const struct scopes *s = &m->scopes;
 	uint64_t *values = calloc((size_t)s->nruns * 2 + 1, sizeof(*values));
 	/* Added to signed values, so that they sort as unsigned ones. */
 	const uint64_t zero = UINT64_C(1) << 63;
 	struct model_scope_level l;
-	size_t n = 0;
+	size_t nchange = 0, nkept = 0;
 
 	for (uint32_t r = 0; r < s->nruns && values; r++) {
 		if (s->runs[r].path != i || !s->runs[r].ended ||
 		    !model__scope_run_level(m, r, device, &l))
 			continue;
-		values[n] = l.end - l.start + zero;
-		values[s->nruns + n++] = l.kept;
+		if (l.start_known)
+			values[nchange++] = l.end - l.start + zero;
+		if (l.kept_known)
+			values[s->nruns + nkept++] = l.kept;
 	}
-	if (n) {
-		*change = (int64_t)(middle(values, n) - zero);
-		*kept = middle(values + s->nruns, n);
-	}
+	*ret = (struct model_scope_medians){ .change_known = nchange, .kept_known = nkept };
+	if (nchange)
+		ret->change = (int64_t)(middle(values, nchange) - zero);
+	if (nkept)
+		ret->kept = middle(values + s->nruns, nkept);
 	free(values);
-	return n;
 }
 
 size_t model__scope_runs(const struct model *m)
@@ -753,6 +950,7 @@ void model__scope_run(const struct model *m, size_t run, struct model_scope_run 
 					 .number = r->number,
 					 .thread = r->thread,
 					 .ended = r->ended,
+					 .earlier = r->earlier,
 					 .begin = r->begin,
 					 .end = r->end };
 }

@@ -2,9 +2,12 @@
 #pragma once
 /*
  * Scopes: named stretches of a thread's work, each with the memory of all devices while it was
- * open. They are Python functions that the user names (model__add_scope()), found on the stacks of
- * allocations: a run begins with its thread's first allocation in the function, and ends before
- * the thread's first allocation outside of it.
+ * open. There are two kinds:
+ *
+ * - Python functions that the user names (model__add_scope()), found on the stacks of allocations:
+ *   a run begins with its thread's first allocation in the function, and ends before the thread's
+ *   first allocation outside of it;
+ * - named scopes, whose begin and end the program tells (EVENT_SCOPE).
  *
  * run  one time that a scope was open.
  * path the names of a run and of those around it on its thread; the runs of a path are one line of
@@ -22,6 +25,7 @@ struct site;
 
 #define SCOPE_OPEN 256 /* runs that are open at a time, over all threads */
 #define SCOPE_PATHS 4096
+#define SCOPE_NAMES 4096 /* names of named scopes */
 #define SCOPE_RUNS 8192	 /* the first runs, kept for "#N" and medians */
 #define SCOPE_DEVICES 16 /* further devices have no figures in scopes */
 
@@ -30,6 +34,8 @@ struct open_scope;
 /* Bytes of one device in a run, less dev.late at that time. */
 struct scope_level {
 	bool known;
+	bool earlier;	   /* the run began before the first event: start is not known */
+	bool kept_unknown; /* it began then, or other work ran while it was suspended */
 	uint64_t start, peak, peak_time, peak_event, reserved, end, kept;
 	uint64_t run; /* number of the run among those of its function, from 1 */
 };
@@ -44,10 +50,22 @@ struct scopes {
 	size_t nlocs;
 	uint64_t *chains; /* by stack: see scopes__chain(); 0: not known */
 	size_t nchains;
+	struct scope_name {
+		struct scope_name_key {
+			uint32_t string; /* dict string */
+			uint32_t source; /* enum scope_source */
+		} key;
+		uint64_t begun; /* runs of the scope, in all paths */
+	} * names;		/* the named scopes */
+	uint32_t nnames;
+	size_t capnames;
+	struct hash_index name_index;
 	struct scope_path {
 		uint32_t parent_no; /* index of a path plus 1; 0: none */
-		uint32_t function;
-		char *text; /* as row.scope */
+		uint32_t scope;	    /* index in functions, or STREAM_SCOPES plus that in names */
+		uint32_t depth;	    /* number of paths around it */
+		uint64_t earlier;   /* runs that began before the first event */
+		char *text;	    /* as row.scope */
 		uint64_t begun, ended, time, longest;
 		struct scope_level *highest; /* by device number: the run with the highest peak */
 		uint64_t reserved[SCOPE_DEVICES];
@@ -59,7 +77,8 @@ struct scopes {
 		uint32_t path, thread;
 		uint64_t number; /* among those of its function, from 1 */
 		uint64_t begin, end;
-		bool ended;
+		uint64_t took; /* ns, without those in which it was suspended */
+		bool ended, earlier;
 		struct scope_level *levels; /* by device number; NULL before the end */
 		uint32_t nlevels;
 	} * runs;
@@ -67,7 +86,8 @@ struct scopes {
 	size_t capruns;
 	struct open_scope *open[SCOPE_OPEN]; /* in the order in which they began */
 	uint32_t nopen;
-	uint64_t left_out; /* runs that a bound left out */
+	uint32_t nnamed;   /* runs of named scopes in open */
+	uint64_t left_out; /* runs that a bound left out, or whose begin is not known */
 	/* Of the current event. scope_no: scope of the memory that it allocates, as the index of a
 	 * path plus 1; 0: none. launcher: if the memory is of a thread of autograd, ID of the
 	 * thread that called backward; otherwise 0. */
@@ -77,16 +97,17 @@ struct scopes {
 };
 
 /* Call it before each event. stack, walk: as recorded, not charged to another stack. Begins and
- * ends the runs that the event's stack shows, and sets m->scopes.scope_no. Returns 0 or -ENOMEM. */
+ * ends the runs that the event's stack shows, or that an EVENT_SCOPE tells, and sets
+ * m->scopes.scope_no. Returns 0 or -ENOMEM. */
 int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8_t walk);
 /* Call it after an event that changed dev, if m->scopes.nopen. */
 void scopes__after(struct model *m, const struct dev *dev, const struct event *e);
 /* Call it when a block's bytes leave the sums, if m->scopes.nopen. */
 void scopes__block_freed(struct model *m, const struct site *s, const struct rec *rec);
-/* Ends the runs that are open on a thread that has ended. Returns 0 or -ENOMEM. */
+/* Ends the runs of functions that are open on a thread that has ended. Returns 0 or -ENOMEM. */
 int scopes__end_thread(struct model *m, uint32_t thread);
-/* Ends all open runs, after the last event. Returns 0 or -ENOMEM. */
-int scopes__finish(struct model *m);
+/* Ends all open runs, after the last event. now: ns. Returns 0 or -ENOMEM. */
+int scopes__finish(struct model *m, uint64_t now);
 /* Returns the names of a path, as row.scope. */
 const char *scopes__text(const struct scopes *s, uint32_t scope_no);
 void scopes__free(struct scopes *s);

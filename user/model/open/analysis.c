@@ -146,12 +146,12 @@ static bool find_run(const struct model *m, const struct model_opts *o, size_t d
 	for (size_t i = 0; i < model__scope_runs(m) && o->at_run; i++) {
 		model__scope_run(m, i, &run);
 		model__scope(m, run.scope, &scope);
-		if (run.number == o->at_run && !strcmp(scope.name, o->at_scope))
+		if (run.number == o->at_run && model__scope_is(m, &scope, o->at_scope))
 			return model__scope_run_level(m, i, device, ret);
 	}
 	for (size_t i = 0; i < model__scopes(m) && !o->at_run; i++) {
 		model__scope(m, i, &scope);
-		if (strcmp(scope.name, o->at_scope) != 0 ||
+		if (!model__scope_is(m, &scope, o->at_scope) ||
 		    !model__scope_highest(m, i, device, &l) || (found && l.peak <= ret->peak))
 			continue;
 		*ret = l;
@@ -171,10 +171,12 @@ static void log_no_run(const struct analysis *a, const struct model_opts *o)
 	clean(name, sizeof(name), o->at_scope);
 	for (size_t i = 0; i < model__scopes(a->model); i++) {
 		model__scope(a->model, i, &scope);
-		runs += strcmp(scope.name, o->at_scope) ? 0 : scope.runs;
+		runs += model__scope_is(a->model, &scope, o->at_scope) ? scope.runs : 0;
 	}
 	if (!runs)
-		log_err("%s: --at: no allocation has a function '%s' on its stack", path, name);
+		log_err("%s: --at: there is no scope '%s', and no allocation has such a function "
+			"on its stack",
+			path, name);
 	else if (!o->at_run)
 		log_err("%s: --at: the device had no memory yet when '%s' ran; choose another "
 			"with --device",

@@ -11,6 +11,7 @@
 
 #define NONE UINT32_MAX /* no index */
 #define SIZE_CLASSES 64 /* one for each bit of a size */
+#define LIVE_SCOPES 256 /* open scopes; a further one replaces the oldest */
 
 struct block {
 	uint64_t size, requested, cuda_stream;
@@ -66,9 +67,12 @@ struct live_set {
 	struct map64 *taken[MEM_HOW_NR];	 /* by enum mem_how: address -> index in ranges */
 	struct base_device *devices;
 	uint32_t n_devices;
-	uint64_t seq;  /* number of events so far */
-	uint64_t lost; /* number of lost records so far */
-	bool losing;   /* the latest loss has not ended yet: see EVENT_LOST */
+	uint64_t seq;			  /* number of events so far */
+	uint64_t lost;			  /* number of lost records so far */
+	bool losing;			  /* the latest loss has not ended yet: see EVENT_LOST */
+	struct event scopes[LIVE_SCOPES]; /* the EVENT_SCOPE that began each open scope */
+	bool suspended[LIVE_SCOPES];
+	uint32_t n_scopes;
 	struct {
 		bool known; /* last is valid */
 		struct host_sheet reading,
@@ -573,6 +577,37 @@ static int fold_on_device(struct live_set *b, struct base_device *d, const struc
 	return 0;
 }
 
+/* ---- scopes ---- */
+
+static void drop_scope(struct live_set *b, uint32_t i)
+{
+	uint32_t after = --b->n_scopes - i;
+
+	memmove(b->scopes + i, b->scopes + i + 1, after * sizeof(*b->scopes));
+	memmove(b->suspended + i, b->suspended + i + 1, after * sizeof(*b->suspended));
+}
+
+static void fold_scope(struct live_set *b, const struct event *e)
+{
+	uint32_t i = b->n_scopes;
+
+	if ((e->flags & SCOPE_WHAT) == SCOPE_BEGIN) {
+		if (b->n_scopes == LIVE_SCOPES)
+			drop_scope(b, 0);
+		b->suspended[b->n_scopes] = false;
+		b->scopes[b->n_scopes++] = *e;
+		return;
+	}
+	while (i && !event__same_scope(&b->scopes[i - 1], e))
+		i--;
+	if (!i)
+		return;
+	if ((e->flags & SCOPE_WHAT) == SCOPE_END)
+		drop_scope(b, i - 1);
+	else
+		b->suspended[i - 1] = (e->flags & SCOPE_WHAT) == SCOPE_SUSPEND;
+}
+
 int live_set__fold(struct live_set *b, const struct event *e)
 {
 	struct base_device *d;
@@ -582,6 +617,9 @@ int live_set__fold(struct live_set *b, const struct event *e)
 	case EVENT_STEP:
 	case EVENT_CALL:
 	case EVENT_MARK:
+		return 0;
+	case EVENT_SCOPE:
+		fold_scope(b, e);
 		return 0;
 	case EVENT_HOST:
 		if (host_sheet__take(&b->host.reading, e)) {
@@ -812,6 +850,23 @@ static int emit_device(const struct emitter *t, const struct base_device *d)
 	return err;
 }
 
+/* Emits the open scopes. Returns 0 or the first error of fn(). */
+static int emit_scopes(const struct emitter *t)
+{
+	int err = 0;
+
+	for (uint32_t i = 0; i < t->b->n_scopes && !err; i++) {
+		struct event e = t->b->scopes[i];
+
+		e.flags |= SCOPE_EARLIER;
+		err = emit_event(t, e);
+		e.flags = SCOPE_SUSPEND;
+		if (!err && t->b->suspended[i])
+			err = emit_event(t, e);
+	}
+	return err;
+}
+
 int live_set__emit(const struct live_set *b, uint64_t time,
 		   int (*fn)(void *ctx, const struct event *e), void *ctx)
 {
@@ -827,5 +882,5 @@ int live_set__emit(const struct live_set *b, uint64_t time,
 		err = err ?: emit_device(&t, &b->devices[i]);
 	if (b->host.known)
 		err = err ?: host_sheet__emit(&b->host.last, time, fn, ctx);
-	return err;
+	return err ?: emit_scopes(&t);
 }

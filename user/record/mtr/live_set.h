@@ -26,8 +26,9 @@ int live_set__fold(struct live_set *b, const struct event *e);
 /* Calls fn for each event of a series that leads to this state. All have the given time. Order:
  * EVENT_LOST if records were lost; EVENT_CUDA_ALLOC, EVENT_CUDA_FREE and EVENT_SEGMENT in the order
  * of arrival; for each device EVENT_BLOCK by address, each followed by its EVENT_TENSOR, then
- * EVENT_STATE if the totals are known, then the latest EVENT_CENSUS, EVENT_USED and EVENT_LEFT; at
- * last the EVENT_HOST of the latest reading. Returns 0, the first nonzero result of fn, or -ENOMEM.
+ * EVENT_STATE if the totals are known, then the latest EVENT_CENSUS, EVENT_USED and EVENT_LEFT; the
+ * EVENT_HOST of the latest reading; at last the open scopes. Returns 0, the first nonzero result of
+ * fn, or -ENOMEM.
  */
 int live_set__emit(const struct live_set *b, uint64_t time,
 		   int (*fn)(void *ctx, const struct event *e), void *ctx);

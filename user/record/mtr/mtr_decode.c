@@ -63,8 +63,8 @@ void mtr_decoder__free(struct mtr_decoder *dec)
 /* Returns the last event kind that a file of this version may have: see MTR_VERSION. */
 static unsigned int last_kind(uint32_t version)
 {
-	static const uint8_t last[] = { 0,	     EVENT_LOST, EVENT_USED,
-					EVENT_LEAVE, EVENT_MARK, EVENT_LEFT };
+	static const uint8_t last[] = { 0,	    EVENT_LOST, EVENT_USED, EVENT_LEAVE,
+					EVENT_MARK, EVENT_LEFT, EVENT_HOST };
 
 	return version < sizeof(last) ? last[version] : EVENT_KINDS - 1;
 }
@@ -503,11 +503,14 @@ ALWAYS_INLINE bool get_fields(struct mtr_decoder *dec, unsigned int kind, unsign
 		return false;
 	if (mtr_is_call(kind) && !get_called(dec, e))
 		return false;
-	if (kind == EVENT_MARK) {
+	if (kind == EVENT_MARK || kind == EVENT_SCOPE) {
 		if (!get_number(dec, MTR_COL_REST, &v) || v >= dec->counts.strings)
 			return false;
 		e->name = (uint32_t)v;
 	}
+	if (kind == EVENT_SCOPE &&
+	    (!get_number(dec, MTR_COL_REST, &e->addr) || !get_number(dec, MTR_COL_REST, &e->size)))
+		return false;
 	mtr_remember(last_event(dec, kind), kind, e);
 	return true;
 }

@@ -381,8 +381,12 @@ static struct event stored_fields(const struct event *e)
 		r.module = e->module;
 	if (mtr_has_node(e->kind))
 		r.node = e->node;
-	if (e->kind == EVENT_TENSOR || e->kind == EVENT_MARK)
+	if (e->kind == EVENT_TENSOR || e->kind == EVENT_MARK || e->kind == EVENT_SCOPE)
 		r.name = e->name;
+	if (e->kind == EVENT_SCOPE) {
+		r.addr = e->addr;
+		r.size = e->size;
+	}
 	if (e->kind == EVENT_TENSOR)
 		r.category = e->category;
 	return r;
@@ -431,8 +435,12 @@ int mtr_encoder__add(struct mtr_encoder *enc, const struct event *event)
 		put_tensor(enc, e);
 	else if (mtr_is_call(e->kind))
 		put_called(enc, e);
-	else if (e->kind == EVENT_MARK)
+	else if (e->kind == EVENT_MARK || e->kind == EVENT_SCOPE)
 		put_number(enc, MTR_COL_REST, e->name);
+	if (e->kind == EVENT_SCOPE) {
+		put_number(enc, MTR_COL_REST, e->addr);
+		put_number(enc, MTR_COL_REST, e->size);
+	}
 	mtr_remember(&enc->devices[enc->device].last[e->kind], e->kind, e);
 	put_number(enc, MTR_COL_TAG, mtr_tag(e->kind, fields));
 	enc->n++;

@@ -146,7 +146,7 @@ static inline bool mtr_has_totals(unsigned int kind)
 static inline bool mtr_has_how(unsigned int kind)
 {
 	return mtr_has_block(kind) || mtr_has_range(kind) || kind == EVENT_STATE ||
-	       kind == EVENT_CENSUS;
+	       kind == EVENT_CENSUS || kind == EVENT_SCOPE;
 }
 
 static inline bool mtr_has_requested(unsigned int kind)
@@ -178,7 +178,7 @@ static inline bool mtr_is_call(unsigned int kind)
 
 static inline bool mtr_has_device(unsigned int kind)
 {
-	return !mtr_is_call(kind) && kind != EVENT_MARK;
+	return !mtr_is_call(kind) && kind != EVENT_MARK && kind != EVENT_SCOPE;
 }
 
 /* Fields of the last event of a kind on a device. They are the prediction for the next event of the

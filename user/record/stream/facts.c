@@ -303,6 +303,32 @@ const char *facts__how_name(unsigned how)
 	return how < MEM_HOW_NR ? names[how] : names[0];
 }
 
+const char *scope_source__name(unsigned source)
+{
+	switch (source) {
+	case SCOPE_PHASE:
+		return "phase";
+	case SCOPE_RECORD_FUNCTION:
+		return "record_function";
+	case SCOPE_NVTX:
+		return "nvtx";
+	default:
+		return "unknown";
+	}
+}
+
+const char *scope_flag__name(unsigned flags)
+{
+	static const char *const names[SCOPE_WHAT + 1] = {
+		[SCOPE_BEGIN] = "begin",
+		[SCOPE_END] = "end",
+		[SCOPE_SUSPEND] = "suspend",
+		[SCOPE_RESUME] = "resume",
+	};
+
+	return names[flags & SCOPE_WHAT] ?: "unknown";
+}
+
 bool event__mark_is(const char *name, const char *asked)
 {
 	return !strcmp(name, asked) || !fnmatch(asked, name, FNM_NOESCAPE);

@@ -156,7 +156,7 @@ static bool has_peak(const struct model *m, size_t device, const char *name)
 
 	for (size_t i = 0; i < model__scopes(m); i++) {
 		model__scope(m, i, &scope);
-		if (!strcmp(scope.name, name) && model__scope_highest(m, i, device, &level))
+		if (model__scope_is(m, &scope, name) && model__scope_highest(m, i, device, &level))
 			return true;
 	}
 	return false;
@@ -888,7 +888,8 @@ static int judge_cond(struct cond *c, const struct judged *judged, struct cond_r
 static int judge_scope(const struct condition *c, const struct judged *judged,
 		       struct cond_result *ret)
 {
-	static const char none[] = "no allocation has this function on its stack";
+	static const char none[] = "there is no such scope, and no allocation has this function "
+				   "on its stack";
 	uint64_t whole = words__device_total(judged->a->facts, &judged->d), peak = 0, reserved = 0;
 	bool found = false, has_totals = judged->d.has_totals;
 	const struct model *m = judged->a->model;
@@ -899,7 +900,7 @@ static int judge_scope(const struct condition *c, const struct judged *judged,
 
 	for (size_t i = 0; i < model__scopes(m); i++) {
 		model__scope(m, i, &scope);
-		if (strcmp(scope.name, c->scope) != 0 ||
+		if (!model__scope_is(m, &scope, c->scope) ||
 		    !(model__scope_highest(m, i, judged->device, &level) ||
 		      model__scope_idle(m, i, judged->device, &level)))
 			continue;

@@ -463,7 +463,7 @@ static bool holds(enum key key, const struct value *v, const struct row *r)
 	case KEY_SIZE:
 		return size_is(r, v);
 	case KEY_SCOPE:
-		return r->of && model__stack_in_scope(r->of, r->stack, v->text);
+		return model__row_in_scope(r, v->text);
 	case KEY_ANY:
 		return any_has(r, v->text);
 	default:

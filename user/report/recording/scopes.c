@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The table of scopes: the functions that --scope names, with their runs and their memory. */
+/* The table of scopes: named scopes, and the functions that --scope names, with their runs and
+ * their memory. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -16,7 +17,7 @@
 
 /* Writes the indexes of the scopes with runs inside `parent` to order, from order[n] on: after each
  * scope those inside it. parent SIZE_MAX: writes all scopes. A parent has a lower index than its
- * children. At most STREAM_SCOPES scopes are nested. Returns the new n. */
+ * children. Only so many scopes are nested as may be open at a time. Returns the new n. */
 static size_t order_inside(const struct model *m, size_t parent, size_t *order, size_t n)
 {
 	struct model_scope s;
@@ -54,9 +55,8 @@ static void put_change(struct grid *t, int64_t change)
 static void put_scope(struct grid *t, const struct model *m, size_t scope, size_t device)
 {
 	struct model_scope_level l;
+	struct model_scope_medians medians;
 	struct model_scope s;
-	int64_t change;
-	uint64_t kept;
 	char text[48];
 
 	model__scope(m, scope, &s);
@@ -65,12 +65,14 @@ static void put_scope(struct grid *t, const struct model *m, size_t scope, size_
 	grid__put(t, SCOPE_TIME, text__time(text, 24, s.time), NULL);
 	if (!model__scope_highest(m, scope, device, &l) && !model__scope_idle(m, scope, device, &l))
 		return;
-	grid__put(t, SCOPE_START, text__bytes(text, 24, l.start), NULL);
+	if (l.start_known)
+		grid__put(t, SCOPE_START, text__bytes(text, 24, l.start), NULL);
 	grid__put(t, SCOPE_PEAK, text__bytes(text, 24, l.peak), NULL);
 	if (l.peak_reserved)
 		grid__put(t, SCOPE_RESERVED, text__bytes(text, 24, l.peak_reserved), NULL);
-	if (model__scope_medians(m, scope, device, &change, &kept))
-		put_change(t, change);
+	model__scope_medians(m, scope, device, &medians);
+	if (medians.change_known)
+		put_change(t, medians.change);
 }
 
 /* Writes the name, indented below the scopes around it, with the run that has the peak. */
@@ -94,27 +96,57 @@ static const char *say_name(char *buf, const struct model *m, size_t scope, size
 	return strcat(buf, run);
 }
 
-/* Prints the functions that are on no allocation's stack, and how long a scope lasts. */
+static bool has_named(const struct model *m, const char *name)
+{
+	struct model_scope s;
+
+	for (size_t i = 0; i < model__scopes(m); i++) {
+		model__scope(m, i, &s);
+		if (s.source && !strcmp(s.name, name))
+			return true;
+	}
+	return false;
+}
+
+/* Prints what limits the figures of scopes: how long a function lasts, and runs that are not
+ * whole. */
 static void say_limits(FILE *out, const struct model *m, const struct report_text_opts *o)
 {
 	unsigned width = report_text__width(out, o);
 	char clean[REPORT_TEXT], count[48];
+	bool found, functions = false;
+	uint64_t earlier = 0;
+	struct model_scope s;
 	const char *name;
-	bool found;
 
+	for (size_t i = 0; i < model__scopes(m); i++) {
+		model__scope(m, i, &s);
+		functions |= !s.source;
+		earlier += s.earlier;
+	}
 	for (size_t i = 0; (name = model__scope_function(m, i, &found)); i++)
-		if (!found)
+		if (!found && !has_named(m, name))
 			text__paragraph(out, width, "", "  ",
 					"%s: no allocation has this function on its stack",
 					text__clean(clean, sizeof(clean), name, strlen(name)));
 	if (!model__scopes(m))
 		return;
 	text__paragraph(out, width, "", "",
-			"A scope lasts from the first to the last allocation of a thread in it: "
-			"calls without an allocation between them are one run. Start, Peak: of "
-			"the run with the highest peak. Change: from start to end, median.");
+			"%sStart, Peak: of the run with the highest peak. Change: from start to "
+			"end, median.",
+			functions ? "A function lasts from the first to the last allocation of a "
+				    "thread in it: calls without an allocation between them are "
+				    "one run. "
+				  : "");
+	if (earlier)
+		text__paragraph(out, width, "", "",
+				"%s began before the recording: Start is not known, and Peak is "
+				"that of the rest",
+				text__counted(count, sizeof(count), earlier, "run"));
 	if (model__scopes_left_out(m))
-		text__paragraph(out, width, "", "", "%s left out: too many are open at a time",
+		text__paragraph(out, width, "", "",
+				"%s left out: too many are open at a time, or their begin was not "
+				"recorded",
 				text__counted(count, sizeof(count), model__scopes_left_out(m),
 					      "run"));
 }
@@ -136,6 +168,7 @@ int report_text__scopes(FILE *out, const struct model *m, size_t device,
 	struct model_device d;
 	char text[REPORT_TEXT];
 	int err = order && t ? 0 : -ENOMEM;
+	bool found;
 
 	if (err)
 		goto out;
@@ -148,6 +181,10 @@ int report_text__scopes(FILE *out, const struct model *m, size_t device,
 	if (err)
 		goto out;
 	fputc('\n', out);
+	if (!n && !model__scope_function(m, 0, &found))
+		text__paragraph(out, report_text__width(out, o), "", "",
+				"No scopes. Name a function with --scope, or let the job name its "
+				"phases: with memtrace_bpf.phase(\"rollout\")");
 	if (n) {
 		room = grid__fit(t, report_text__width(out, o), NAME_WANTED, 4);
 		grid__print_titles(t, out, report_text__colour(out, o), "Scope");
@@ -168,21 +205,20 @@ static void put_level(struct json *j, const struct model_device *d,
 {
 	json__string(j, "device", d->name);
 	json__uint(j, "run", l->run);
-	json__uint(j, "start", l->start);
+	json__uint_or_null(j, "start", l->start_known, l->start);
 	json__uint(j, "peak_allocated", l->peak);
 	json__seconds(j, "peak_time", l->peak_time, 9);
 	json__uint_or_null(j, "peak_reserved", d->has_totals, l->peak_reserved);
 	json__uint(j, "end", l->end);
-	json__uint(j, "kept", l->kept);
+	json__uint_or_null(j, "kept", l->kept_known, l->kept);
 }
 
 /* Writes the devices of a scope: its run with the highest peak, and medians. */
 static void put_highest(struct json *j, const struct model *m, size_t scope)
 {
 	struct model_scope_level l;
+	struct model_scope_medians medians;
 	struct model_device d;
-	int64_t change;
-	uint64_t kept;
 
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < model__devices(m); i++) {
@@ -191,13 +227,12 @@ static void put_highest(struct json *j, const struct model *m, size_t scope)
 		model__device(m, i, &d);
 		json__open_object(j, NULL);
 		put_level(j, &d, &l);
-		if (model__scope_medians(m, scope, i, &change, &kept)) {
-			json__int(j, "median_change", change);
-			json__uint(j, "median_kept", kept);
-		} else {
+		model__scope_medians(m, scope, i, &medians);
+		if (medians.change_known)
+			json__int(j, "median_change", medians.change);
+		else
 			json__null(j, "median_change");
-			json__null(j, "median_kept");
-		}
+		json__uint_or_null(j, "median_kept", medians.kept_known, medians.kept);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -216,6 +251,7 @@ static void put_run(struct json *j, const struct model *m, size_t run)
 	json__seconds(j, "begin", r.begin, 9);
 	json__seconds(j, "end", r.end, 9);
 	json__bool(j, "ended", r.ended);
+	json__bool(j, "began_before", r.earlier);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < model__devices(m); i++) {
 		if (!model__scope_run_level(m, run, i, &l))
@@ -236,9 +272,11 @@ static void put_path(struct json *j, const struct model *m, size_t scope)
 	model__scope(m, scope, &s);
 	json__open_object(j, NULL);
 	json__string(j, "name", s.name);
+	json__string(j, "source", s.source ? scope_source__name(s.source) : "function");
 	json__uint_or_null(j, "inside", s.parent != SIZE_MAX, s.parent);
 	json__uint(j, "runs", s.runs);
 	json__uint(j, "open_at_end", s.open);
+	json__uint(j, "began_before", s.earlier);
 	json__seconds(j, "time", s.time, 9);
 	json__seconds(j, "median_time", model__scope_median_time(m, scope), 9);
 	json__seconds(j, "longest_time", s.longest, 9);
@@ -251,7 +289,7 @@ void report_scopes__json(struct json *j, const struct model *m)
 	const char *name;
 	bool found;
 
-	if (!model__scope_function(m, 0, &found))
+	if (!model__scope_function(m, 0, &found) && !model__scopes(m) && !model__scopes_left_out(m))
 		return;
 	json__open_object(j, "scopes");
 	json__open_array(j, "functions");

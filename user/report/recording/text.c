@@ -957,6 +957,25 @@ static void print_marks(FILE *out, const struct model *m, const struct report_te
 				"%s%s", text, shown > MARKS_SHOWN ? ", ..." : "");
 }
 
+/* Says that there are named scopes, whose table --scopes prints. */
+static void print_named_scopes(FILE *out, const struct model *m, const struct report_text_opts *o)
+{
+	char count[48], runs[48];
+	struct model_scope s;
+	uint64_t n = 0, all = 0;
+
+	for (size_t i = 0; i < model__scopes(m); i++) {
+		model__scope(m, i, &s);
+		n += !!s.source;
+		all += s.source ? s.runs : 0;
+	}
+	if (n)
+		text__paragraph(out, text__prose(report_text__width(out, o)), "Scopes  ", "  ",
+				"%s, %s: --scopes has the peak of each",
+				text__counted(count, sizeof(count), n, "named scope"),
+				text__counted(runs, sizeof(runs), all, "run"));
+}
+
 /* ---- host memory: the ledger's readings ---- */
 
 #define OLD UINT64_C(1000000000) /* ns: a last reading that is older says so */
@@ -1259,6 +1278,8 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	if (*detail__sentence(detail, sizeof(detail), f))
 		text__paragraph(out, line.width, "Detail  ", "  ", "%s", detail);
 	print_marks(out, m, o);
+	if (!o->scopes && !model__scope_function(m, 0, &found))
+		print_named_scopes(out, m, o);
 	if (*words__models(models, sizeof(models), f))
 		text__paragraph(out, line.width, "Models  ", "  ", "%s", models);
 	for (size_t i = 0; i < model__devices(m); i++) {
@@ -1274,7 +1295,7 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	/* If the host's memory is a device, its line knows more. */
 	if (!host && !words__fact_number(f, "host_worked_out"))
 		print_host_line(out, m, f, o);
-	if (device >= 0 && model__scope_function(m, 0, &found))
+	if (device >= 0 && (o->scopes || model__scope_function(m, 0, &found)))
 		err = report_text__scopes(out, m, (size_t)device, o);
 	if (!err && !o->scopes)
 		err = print_memory(out, m, device, d, f, o, &line);
