@@ -24,6 +24,7 @@
 #   tools/deps.sh estimate       libraries whose training scripts make estimate-truth estimates: transformers, accelerate, torchvision
 #   tools/deps.sh zoo            libraries that people train with, for make zoo
 #   tools/deps.sh loggers        what step figures are sent to: TensorBoard, W&B, MLflow
+#   tools/deps.sh pytest         the newest pytest and the oldest that our plugin supports, each with pytest-xdist
 #   tools/deps.sh bench          other tools that make bench compares with; what cannot be had is named and left out
 #   tools/deps.sh kernels        an emulator, and other kernels' images, which are not installed but unpacked
 #   tools/deps.sh distros        debootstrap
@@ -32,7 +33,7 @@
 #   tools/deps.sh kernels-arm64  the same for aarch64
 #   tools/deps.sh torch-arm64    PyTorch for aarch64, unpacked in a folder
 #   tools/deps.sh kernel-images  prints the paths of those, one a line; kernel-images-arm64 the others
-#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, middle, old, oldest, cu12, bench, estimate, zoo, readers, tables, engines, api, fleet or loggers
+#   tools/deps.sh python ROLE    prints the interpreter of an environment: main, debian, newest, middle, old, oldest, cu12, bench, estimate, zoo, pytest, pytest-oldest, readers, tables, engines, api, fleet or loggers
 #   tools/deps.sh arm64-root     prints the folder with Debian for aarch64; arm64-torch that with PyTorch
 #   tools/deps.sh pythons        prints all CPythons that are here, one of each version, separated by colons
 #   tools/deps.sh foreign        prints the folder with node_modules of the foreign readers
@@ -503,6 +504,14 @@ small_venv() {
 	ln -sfn "$name" "$VENVS/$role"
 }
 
+# pytest, whose plugin is in the wheel. pytest-oldest has the oldest version that the plugin supports.
+PYTEST=(pytest==9.2.0 pytest-xdist==3.8.0)
+PYTEST_OLDEST=(pytest==6.2.5 pytest-xdist==2.5.0)
+venv_pytest() {
+	beside_torch pytest "$(echo "${PYTEST[@]}" | tr '= ' '--')" "pytest, xdist" "${PYTEST[@]}"
+	beside_torch pytest-oldest "$(echo "${PYTEST_OLDEST[@]}" | tr '= ' '--')" "pytest, xdist" "${PYTEST_OLDEST[@]}"
+}
+
 # Libraries that exports are for.
 READERS=(tensorboard==2.20.0 pandas==2.3.3 prometheus_client==0.25.0)
 readers() {
@@ -864,7 +873,7 @@ ruff() {
 		say "pip could not install ruff: Python is not checked"
 }
 
-[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|zoo|loggers|bench|kernels|arm64 ... or python main|debian|newest|middle|old|oldest|cu12|bench|estimate|zoo|readers|tables|engines|api|fleet|loggers"
+[ $# -gt 0 ] || die "usage: tools/deps.sh build|torch|test|nightly|versions|pages|guests|golden|formats|tables|engines|api|fleet|charts|collector|lint|browsers|fuzz|estimate|zoo|pytest|loggers|bench|kernels|arm64 ... or python main|debian|newest|middle|old|oldest|cu12|bench|estimate|zoo|pytest|pytest-oldest|readers|tables|engines|api|fleet|loggers"
 case $1 in
 python) print_python "${2:-main}" && exit ;;
 pythons) print_pythons && exit ;;
@@ -922,6 +931,7 @@ size() {
 	guests) echo "30 10 gVisor, squashfuse, musl" ;;
 	golden) echo "1100 270 emulators and kernels" ;;
 	loggers) echo "1200 320 TensorBoard, W&B, MLflow" ;;
+	pytest) echo "60 10 pytest" ;;
 	zoo) echo "1530 500 libraries that people train with" ;;
 	*) echo "0 0 $1" ;;
 	esac
@@ -937,7 +947,7 @@ is_there() {
 	old) compgen -G "$VENVS/torch-$OLD_TORCH-py*/.complete" >/dev/null && return ;;
 	oldest) compgen -G "$VENVS/torch-$OLDEST_TORCH-py*/.complete" >/dev/null && return ;;
 	cu12) compgen -G "$VENVS/torch-$CU12_TORCH-py*/.complete" >/dev/null && return ;;
-	newest | tables | api | fleet | zoo | loggers) [ -e "$VENVS/$1/.complete" ] && return ;;
+	newest | tables | api | fleet | zoo | pytest | loggers) [ -e "$VENVS/$1/.complete" ] && return ;;
 	formats) [ -e "$VENVS/readers/.complete" ] && return ;;
 	debian) package=("${DEBIAN_PACKAGES[@]}") ;;
 	checks) package=("${TEST_PACKAGES[@]}") ;;
@@ -977,6 +987,7 @@ for what in "${all[@]}"; do
 	estimate) packages "${TORCH_PACKAGES[@]}" && venvs main estimate ;;
 	zoo) packages "${TORCH_PACKAGES[@]}" && venvs main zoo ;;
 	loggers) packages python3-venv && loggers ;;
+	pytest) packages "${TORCH_PACKAGES[@]}" && venvs main pytest ;;
 	tables) packages python3-venv && tables ;;
 	engines) packages python3-venv default-jre-headless:java && engines ;;
 	api) packages python3-venv && api ;;

@@ -39,13 +39,13 @@ test: deps-test ## run the tests that CI runs
 	$(Q)OUTPUT=$(OUTPUT) tests/run.py
 
 night-versions: NEEDS := versions estimate
-night-programs: NEEDS := formats tables api pages engines
+night-programs: NEEDS := formats tables api pages engines pytest
 night-pages: NEEDS := pages
 night-fleet: NEEDS := pages charts collector
 night-hosts: NEEDS := guests golden
 zoo night-zoo: NEEDS := zoo
 night-versions: deps-test ## test other versions of PyTorch
-night-programs: deps-test ## let programs of others read exports, tables and documents
+night-programs: deps-test ## let programs of others read exports, tables and documents, and run our pytest plugin
 night-pages: deps-test ## use exported pages and the dashboard in Chromium
 night-fleet: deps-test ## test metrics, manifests and many hosts with Prometheus, Helm and an OpenTelemetry collector
 night-long: deps-test ## test long captures and a loaded server

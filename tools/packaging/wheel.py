@@ -15,12 +15,13 @@ import tree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 INSTALLED = ("bin/memtrace-bpf", "sbin/", "lib/memtrace-bpf/", "share/")
-MODULES = ("__main__.py", "figures.py")
-CLASSIFIERS = ("Environment :: Console", "Intended Audience :: Developers", "Intended Audience :: Science/Research",
+MODULES = ("__main__.py", "figures.py", "pytest_plugin.py")
+CLASSIFIERS = ("Environment :: Console", "Framework :: Pytest", "Intended Audience :: Developers", "Intended Audience :: Science/Research",
                "Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3", "Programming Language :: C",
                "Topic :: Scientific/Engineering :: Artificial Intelligence", "Topic :: Software Development :: Debuggers",
                "Topic :: System :: Monitoring")
 SCRIPTS = "[console_scripts]\nmemtrace-bpf = memtrace_bpf.__main__:main\nmemtrace-bpf-token = memtrace_bpf.__main__:token\n"
+PLUGINS = "\n[pytest11]\nmemtrace = memtrace_bpf.pytest_plugin\n"
 
 
 def read(*path):
@@ -67,7 +68,7 @@ def package():
 
 def dist_info(tag):
     wheel = f"Wheel-Version: 1.0\nGenerator: memtrace-bpf tools/packaging/wheel.py\nRoot-Is-Purelib: false\nTag: {tag}\n"
-    entries = [("METADATA", metadata(), 0o644), ("WHEEL", wheel.encode(), 0o644), ("entry_points.txt", SCRIPTS.encode(), 0o644),
+    entries = [("METADATA", metadata(), 0o644), ("WHEEL", wheel.encode(), 0o644), ("entry_points.txt", (SCRIPTS + PLUGINS).encode(), 0o644),
                ("top_level.txt", b"memtrace_bpf\n", 0o644)]
     for name in ("BSD-2-Clause.txt", "GPL-2.0.txt"):
         entries.append((f"licenses/{name}", read(release.ROOT, "LICENSES", name), 0o644))
