@@ -87,6 +87,30 @@ def test_at_scope():
     check(code == 64 and "must be a file" in err, "standard input: exit %d, %s", code, err)
 
 
+def test_lines_at_the_peak():
+    """--scopes: the largest lines at the peak of each scope's highest run. With the others they add up to it."""
+    path, _ = recording()
+    doc = document(path, "--scopes", *options_for(("rollout", "sync", "loss_of")))["scopes"]
+    for scope in doc["scopes"]:
+        for device in scope["devices"]:
+            lines = device["lines"]
+            equal(sum(line["bytes"] for line in lines) + device["other_lines"], device["peak_allocated"], "lines of %s on %s" % (scope["name"], device["device"]))
+            if device["device"] == "cuda:0":
+                at = document(path, "--at", "scope:" + scope["name"], "--top", "0")["rows"]
+                largest = {}
+                for r in at:
+                    largest[r["file"], r["line"]] = largest.get((r["file"], r["line"]), 0) + r["bytes"]
+                equal([line["bytes"] for line in lines], sorted(largest.values(), reverse=True)[:5], "the largest lines of " + scope["name"])
+    check("lines" not in document(path, "--scope", "rollout")["scopes"]["scopes"][0]["devices"][0], "lines without --scopes")
+    # The loop has two steps in each round, of which the last step ends before sync.
+    per_step = {s["name"]: s["per_step"]["runs"] for s in doc["scopes"]}
+    equal(per_step, {"rollout": 0.5, "sync": (ROUNDS - 1) / 2 / ROUNDS, "loss_of": 1}, "runs in a step")
+    equal([r["step"] for r in doc["runs"] if doc["scopes"][r["scope"]]["name"] == "rollout"], [0, 2, 4, 6], "steps of the rollouts")
+    with open(path, "rb") as f:
+        code, out, err = tool("report", "--scopes", "--scope", "rollout", "-", stdin=f)
+    check(code == 0 and "rollout" in out and "other lines" not in out, "standard input (%s): %s", err, out)
+
+
 def test_by_scope():
     """--by scope: rows by the innermost scope that allocated the memory. They add up, and those inside a function are what --filter keeps."""
     path, _ = recording()
@@ -192,9 +216,13 @@ def test_text():
     head = [i for i, line in enumerate(lines) if line.startswith("Runs ")]
     check(len(head) == 1 and lines[head[0]].rstrip().endswith("Scope"), "no table of scopes: %s", out)
     check(lines[head[0] + 1].split()[0] == "4" and "  train" in lines[head[0] + 1], "line of train: %s", lines[head[0] + 1])
-    check(lines[head[0] + 2].split()[0] == "8" and "    loss_of" in lines[head[0] + 2], "line of loss_of: %s", lines[head[0] + 2])
+    inner = [line for line in lines if line.split()[:1] == ["8"] and "    loss_of (peak" in line]
+    equal(len(inner), 1, "lines of loss_of, indented below train: %s" % out)
     check("nobody: no allocation has this function on its stack" in out, "a function without allocations: %s", out)
     check("Location" not in out, "--scopes prints rows: %s", out)
+    equal([n.split()[-2:] for n in lines if n.endswith("other lines")], [["other", "lines"]] * 2, "sums of other lines")
+    code, out, _ = tool("report", "--by", "scope", path)
+    check(code == 0 and "No scopes: name a Python function" in out, "--by scope without a scope: %s", out)
     for wrong in (["--scope", "train.py:"], ["--scope", ""], ["--scopes", "--by", "module"], ["--scopes", "--format", "csv"]):
         code, _, err = tool("report", *wrong, path)
         check(code == 64 and "--scope" in err, "%s: exit %d, %s", wrong, code, err)

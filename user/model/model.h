@@ -633,6 +633,9 @@ size_t model__scopes(const struct model *m); /* number of paths */
 void model__scope(const struct model *m, size_t i, struct model_scope *ret);
 /* True if the scope is meant by this name: if a named scope has it, too, a function is not. */
 bool model__scope_is(const struct model *m, const struct model_scope *scope, const char *name);
+/* Sets *runs and *time, ns, to the path's means for each whole step (model__whole_steps()). False:
+ * there is none, or its runs are not all kept. */
+bool model__scope_per_step(const struct model *m, size_t i, double *runs, double *time);
 /* The median of that time over the path's kept runs, ns; 0: there is none, or no memory. */
 uint64_t model__scope_median_time(const struct model *m, size_t i);
 /* Runs that are missing because too many were open at a time, there were too many paths, or only
@@ -680,6 +683,7 @@ struct model_scope_run {
 	bool ended;	     /* false: it had no known end when the recording ended */
 	bool earlier;	     /* it began before the first event, and `begin` is that event */
 	uint64_t begin, end; /* ns; of a function its first and its last allocation */
+	uint64_t step;	     /* number of steps that ended before it began */
 };
 size_t model__scope_runs(const struct model *m); /* kept runs, in the order in which they began */
 void model__scope_run(const struct model *m, size_t run, struct model_scope_run *ret);

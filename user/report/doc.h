@@ -36,9 +36,10 @@ struct report_doc {
 	const struct report_select *select; /* filter.h; NULL: all rows. Ignored for segments */
 	size_t top;			    /* largest number of rows to write; 0: all */
 	uint32_t fields; /* fields of CSV, bits as in report/files.h; 0: all. Ignored for segments */
-	const struct report_fail *fail;	  /* source of "failed"; NULL: no --fail-if */
-	size_t fail_from;		  /* index of this recording's first result in fail */
-	const struct advice_list *advice; /* source of "advice"; NULL: no --advice */
+	const struct report_fail *fail;	       /* source of "failed"; NULL: no --fail-if */
+	size_t fail_from;		       /* index of this recording's first result in fail */
+	const struct advice_list *advice;      /* source of "advice"; NULL: no --advice */
+	const struct scope_lines *scope_lines; /* source of lines in "scopes"; NULL: none */
 	const struct rolling_view
 		*rolling; /* folder that the recording is a part of, for "rolling"; NULL: none */
 };
@@ -64,7 +65,7 @@ void report_json__figures(struct json *j, const struct model_device *d);
 int report_json__host(struct json *j, const struct model *m, const struct facts *f,
 		      uint64_t duration);
 /* Writes "scopes": the functions that --scope names, and their runs; nothing if there are none. */
-void report_scopes__json(struct json *j, const struct model *m);
+void report_scopes__json(struct json *j, const struct report_doc *doc);
 /* Writes file, line, function, module, phase and source of a row. */
 void report_json__line(struct json *j, const struct row *r);
 /* Writes "stack" of a row, from the root on. */

@@ -14,6 +14,7 @@ struct dict;
 struct facts;
 struct grid;
 struct report_select;
+struct scope_lines;
 
 enum report_choice { REPORT_AUTO, REPORT_ALWAYS, REPORT_NEVER };
 
@@ -25,11 +26,12 @@ struct report_text_opts {
 	enum moment at;	     /* moment that the model marked */
 	uint64_t at_time;    /* that moment in ns, if at is AT_TIME */
 	const char *at_name; /* "mark" or "scope": each recording has its own at_time; NULL: one */
-	enum frame_choice which_line;	    /* --frames all */
-	bool segments;			    /* --by segment; by is ignored */
-	bool scopes;			    /* --scopes: no rows, only the table of scopes */
-	const struct report_select *select; /* filter.h; NULL: all rows */
-	enum report_choice bars;	    /* REPORT_AUTO: on a terminal with room for them */
+	enum frame_choice which_line;	       /* --frames all */
+	bool segments;			       /* --by segment; by is ignored */
+	bool scopes;			       /* --scopes: no rows, only the table of scopes */
+	const struct scope_lines *scope_lines; /* lines below each scope; NULL: none */
+	const struct report_select *select;    /* filter.h; NULL: all rows */
+	enum report_choice bars;	       /* REPORT_AUTO: on a terminal with room for them */
 	enum report_choice colour; /* REPORT_AUTO: on a terminal, unless NO_COLOR says otherwise */
 	bool host;		   /* --device host: prints the parts of host memory, too */
 	bool no_sums;		   /* no sums before the table */
@@ -69,7 +71,7 @@ int report_text__segments(FILE *out, const struct model *m, size_t device, const
 			  const struct report_text_opts *o);
 /* Prints the functions that --scope names, with their runs and memory of the device, after an empty
  * line. */
-int report_text__scopes(FILE *out, const struct model *m, size_t device,
+int report_text__scopes(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			const struct report_text_opts *o);
 /* Prints a list from the driver's figure for the process down to requested bytes, with all
  * differences. Prints nothing if only blocks are known. */

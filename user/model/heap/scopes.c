@@ -334,8 +334,10 @@ static int scopes__path(struct model *m, uint32_t parent_no, uint32_t scope, uin
 }
 
 /* Keeps the run if it is one of the first SCOPE_RUNS. Returns 0 or -ENOMEM. */
-static int keep_run(struct scopes *s, struct open_scope *o)
+static int keep_run(struct model *m, struct open_scope *o)
 {
+	struct scopes *s = &m->scopes;
+
 	if (s->nruns == SCOPE_RUNS)
 		return 0;
 	if (array__grow_zero(&s->runs, &s->capruns, (size_t)s->nruns + 1, sizeof(*s->runs)))
@@ -345,6 +347,7 @@ static int keep_run(struct scopes *s, struct open_scope *o)
 						.number = o->number,
 						.begin = o->begin,
 						.earlier = o->earlier };
+	memcpy(s->runs[s->nruns].steps, m->steps.n, sizeof(m->steps.n));
 	o->run_no = ++s->nruns;
 	return 0;
 }
@@ -408,7 +411,7 @@ static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, u
 	for (uint32_t d = 0; d < count_levels(m); d++)
 		if (m->devs[d]->any)
 			level__begin(m, &o->levels[d], m->devs[d], e->time);
-	err = keep_run(s, o);
+	err = keep_run(m, o);
 	if (err) {
 		free(o);
 		return err;
@@ -790,11 +793,6 @@ void scopes__free(struct scopes *s)
 
 /* ---- results ---- */
 
-const char *scopes__text(const struct scopes *s, uint32_t scope_no)
-{
-	return scope_no ? s->paths[scope_no - 1].text : NULL;
-}
-
 size_t model__scopes(const struct model *m)
 {
 	return m->scopes.npaths;
@@ -842,6 +840,30 @@ bool model__scope_is(const struct model *m, const struct model_scope *scope, con
 	for (uint32_t i = 0; i < s->nnames && !scope->source; i++)
 		if (!strcmp(dict__str(m->dict, s->names[i].key.string), name))
 			return false;
+	return true;
+}
+
+bool model__scope_per_step(const struct model *m, size_t i, double *runs, double *time)
+{
+	const struct scopes *s = &m->scopes;
+	enum step_kind kind = model__steps_are_calls(m) ? STEP_CALL : STEP_OPT;
+	uint64_t end = model__steps(m), first = end - model__whole_steps(m), sum = 0, n = 0;
+
+	/* Later steps have runs that are not kept. */
+	if (s->nruns == SCOPE_RUNS && s->runs[s->nruns - 1].steps[kind] < end)
+		end = s->runs[s->nruns - 1].steps[kind];
+	if (end <= first)
+		return false;
+	for (uint32_t r = 0; r < s->nruns; r++) {
+		const struct scope_run *run = &s->runs[r];
+
+		if (run->path != i || run->steps[kind] < first || run->steps[kind] >= end)
+			continue;
+		sum += run->took;
+		n++;
+	}
+	*runs = (double)n / (double)(end - first);
+	*time = (double)sum / (double)(end - first);
 	return true;
 }
 
@@ -946,13 +968,16 @@ void model__scope_run(const struct model *m, size_t run, struct model_scope_run 
 {
 	const struct scope_run *r = &m->scopes.runs[run];
 
-	*ret = (struct model_scope_run){ .scope = r->path,
-					 .number = r->number,
-					 .thread = r->thread,
-					 .ended = r->ended,
-					 .earlier = r->earlier,
-					 .begin = r->begin,
-					 .end = r->end };
+	*ret = (struct model_scope_run){
+		.scope = r->path,
+		.number = r->number,
+		.thread = r->thread,
+		.ended = r->ended,
+		.earlier = r->earlier,
+		.begin = r->begin,
+		.end = r->end,
+		.step = r->steps[model__steps_are_calls(m) ? STEP_CALL : STEP_OPT]
+	};
 }
 
 bool model__scope_run_level(const struct model *m, size_t run, size_t device,

@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "model/heap/hash_index.h"
+#include "model/heap/steps.h"
 #include "model/model.h"
 
 struct dev;
@@ -77,7 +78,8 @@ struct scopes {
 		uint32_t path, thread;
 		uint64_t number; /* among those of its function, from 1 */
 		uint64_t begin, end;
-		uint64_t took; /* ns, without those in which it was suspended */
+		uint64_t steps[STEP_KINDS]; /* steps that ended before it began */
+		uint64_t took;		    /* ns, without those in which it was suspended */
 		bool ended, earlier;
 		struct scope_level *levels; /* by device number; NULL before the end */
 		uint32_t nlevels;
@@ -109,5 +111,8 @@ int scopes__end_thread(struct model *m, uint32_t thread);
 /* Ends all open runs, after the last event. now: ns. Returns 0 or -ENOMEM. */
 int scopes__finish(struct model *m, uint64_t now);
 /* Returns the names of a path, as row.scope. */
-const char *scopes__text(const struct scopes *s, uint32_t scope_no);
+static inline const char *scopes__text(const struct scopes *s, uint32_t scope_no)
+{
+	return scope_no ? s->paths[scope_no - 1].text : NULL;
+}
 void scopes__free(struct scopes *s);

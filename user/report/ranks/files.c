@@ -15,6 +15,7 @@
 #include "report/doc.h"
 #include "report/filter.h"
 #include "report/ranks/ranks.h"
+#include "report/recording/scope_lines.h"
 
 #define MOST_TEXTS 32 /* texts that are kept in memory until it is clear that they are needed */
 
@@ -62,7 +63,7 @@ static bool is_host(const struct report_files *args)
 
 /* Prints a recording's report as text. first: it is the first one. Returns 0 or -ENOMEM. */
 static int print_text(const struct analysis *a, const struct report_files *args, int device,
-		      bool first, FILE *out)
+		      const struct scope_lines *lines, bool first, FILE *out)
 {
 	struct report_text_opts opts = text_opts(args);
 
@@ -71,6 +72,7 @@ static int print_text(const struct analysis *a, const struct report_files *args,
 	opts.at_time = model__opts(a->model).at_time;
 	opts.host = is_host(args);
 	opts.cut = a->complete ? NULL : a->end_why;
+	opts.scope_lines = lines;
 	if (!first)
 		fputc('\n', out);
 	if (args->n > 1) {
@@ -96,9 +98,9 @@ struct reports {
 	bool first;	  /* no recording was read so far */
 };
 
-/* Prints the report of one recording. Returns 0 or a negative errno. */
+/* Prints the report of one recording. lines: of --scopes, or NULL. Returns 0 or a negative errno. */
 static int print_recording(const struct analysis *a, struct reports *s, int device,
-			   const struct advice_list *advice)
+			   const struct advice_list *advice, const struct scope_lines *lines)
 {
 	const struct report_files *args = s->args;
 	struct report_doc doc = report_doc__of(a, device);
@@ -117,6 +119,7 @@ static int print_recording(const struct analysis *a, struct reports *s, int devi
 	doc.fail_from = s->fail_from;
 	doc.rolling = s->rolling;
 	doc.advice = advice;
+	doc.scope_lines = lines;
 
 	switch (args->format) {
 	case REPORT_AS_JSON:
@@ -130,7 +133,7 @@ static int print_recording(const struct analysis *a, struct reports *s, int devi
 	}
 	if (s->rolling)
 		rolling_view__print(s->rolling, s->out);
-	err = print_text(a, args, device, s->first, s->out);
+	err = print_text(a, args, device, lines, s->first, s->out);
 	if (!err && advice) {
 		fputc('\n', s->out);
 		advice__text(s->out, advice, args->top, text_opts(args).width);
@@ -301,21 +304,24 @@ static void warn_of_nothing(const struct analysis *a, const struct report_select
 	free(rows);
 }
 
-/* Prints a recording's report, with the advice of --advice (advisor; NULL: none). Returns 0 or a
- * negative errno. */
+/* Prints a recording's report, with the advice of --advice (advisor; NULL: none) and the lines of
+ * --scopes. Returns 0 or a negative errno. */
 static int print_advised(const struct analysis *a, struct reports *s, int device,
 			 struct advisor *advisor)
 {
+	bool advised = advisor && device >= 0;
+	struct scope_lines *lines = NULL;
 	struct advice_list list = { 0 };
-	int err;
+	int err = 0;
 
-	if (!advisor || device < 0)
-		return print_recording(a, s, device, NULL);
-	err = advisor__advise(advisor, (size_t)device, a->duration, &list);
-	if (err)
-		return err;
-	err = print_recording(a, s, device, &list);
+	if (s->args->scopes)
+		err = scope_lines__read(a, s->args->which_line, &lines);
+	if (!err && advised)
+		err = advisor__advise(advisor, (size_t)device, a->duration, &list);
+	if (!err)
+		err = print_recording(a, s, device, advised ? &list : NULL, lines);
 	advice__free_list(&list);
+	scope_lines__free(lines);
 	return err;
 }
 

@@ -1030,7 +1030,7 @@ int report_json__document(struct json *j, const char *key, const struct report_d
 	if (put_layers(j, doc->model))
 		return -ENOMEM;
 	put_phases(j, doc->model);
-	report_scopes__json(j, doc->model);
+	report_scopes__json(j, doc);
 	if (doc->advice)
 		advice__json(j, doc->advice);
 	if (doc->fail)

@@ -10,7 +10,9 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "model/words.h"
+#include "record/stream.h"
 #include "report/doc.h"
+#include "report/recording/scope_lines.h"
 #include "report/text.h"
 
 /* ---- the order: each scope is followed by those inside it ---- */
@@ -37,8 +39,33 @@ static size_t order_inside(const struct model *m, size_t parent, size_t *order, 
 #define FIGURE 10
 #define NAME_WANTED 22
 #define NAME_INDENT 2
+#define INDENT_MOST 40
+#define WHERE_MIN 16 /* least columns of a line */
+#define LINES 3	     /* lines below a scope */
 
-enum { SCOPE_RUNS, SCOPE_TIME, SCOPE_START, SCOPE_PEAK, SCOPE_RESERVED, SCOPE_CHANGE, SCOPE_NAME };
+enum {
+	SCOPE_RUNS,
+	SCOPE_TIME,
+	SCOPE_STEP,
+	SCOPE_START,
+	SCOPE_PEAK,
+	SCOPE_RESERVED,
+	SCOPE_CHANGE,
+	SCOPE_KEPT,
+	SCOPE_NAME
+};
+
+/* The table, with a row for each scope, and below it rows for its largest lines. */
+struct scope_table {
+	FILE *out;
+	const struct model *m;
+	size_t device;
+	const struct report_text_opts *o;
+	const char *cwd;
+	struct grid *grid;
+	size_t rows, room;
+	char text[REPORT_TEXT + INDENT_MOST];
+};
 
 static void put_change(struct grid *t, int64_t change)
 {
@@ -52,48 +79,116 @@ static void put_change(struct grid *t, int64_t change)
 	grid__put(t, SCOPE_CHANGE, text, NULL);
 }
 
-static void put_scope(struct grid *t, const struct model *m, size_t scope, size_t device)
+/* Returns the lines below a scope, and the bytes of further ones in *more. */
+static size_t lines_of(const struct scope_table *t, size_t scope, const struct row **rows,
+		       uint64_t *more)
+{
+	size_t n = scope_lines__of(t->o->scope_lines, scope, t->device, rows, more);
+
+	for (size_t i = LINES; i < n; i++)
+		*more += (*rows)[i].bytes;
+	return n < LINES ? n : LINES;
+}
+
+static void put_scope(struct scope_table *t, size_t scope)
 {
 	struct model_scope_level l;
 	struct model_scope_medians medians;
 	struct model_scope s;
+	double runs, time;
 	char text[48];
 
-	model__scope(m, scope, &s);
-	grid__row(t);
-	grid__put(t, SCOPE_RUNS, text__count(text, 32, s.runs), NULL);
-	grid__put(t, SCOPE_TIME, text__time(text, 24, s.time), NULL);
-	if (!model__scope_highest(m, scope, device, &l) && !model__scope_idle(m, scope, device, &l))
+	model__scope(t->m, scope, &s);
+	grid__row(t->grid);
+	grid__put(t->grid, SCOPE_RUNS, text__count(text, 32, s.runs), NULL);
+	grid__put(t->grid, SCOPE_TIME, text__time(text, 24, s.time), NULL);
+	if (model__scope_per_step(t->m, scope, &runs, &time))
+		grid__put(t->grid, SCOPE_STEP, text__time(text, 24, (uint64_t)time), NULL);
+	if (!model__scope_highest(t->m, scope, t->device, &l) &&
+	    !model__scope_idle(t->m, scope, t->device, &l))
 		return;
 	if (l.start_known)
-		grid__put(t, SCOPE_START, text__bytes(text, 24, l.start), NULL);
-	grid__put(t, SCOPE_PEAK, text__bytes(text, 24, l.peak), NULL);
+		grid__put(t->grid, SCOPE_START, text__bytes(text, 24, l.start), NULL);
+	grid__put(t->grid, SCOPE_PEAK, text__bytes(text, 24, l.peak), NULL);
 	if (l.peak_reserved)
-		grid__put(t, SCOPE_RESERVED, text__bytes(text, 24, l.peak_reserved), NULL);
-	model__scope_medians(m, scope, device, &medians);
+		grid__put(t->grid, SCOPE_RESERVED, text__bytes(text, 24, l.peak_reserved), NULL);
+	model__scope_medians(t->m, scope, t->device, &medians);
 	if (medians.change_known)
-		put_change(t, medians.change);
+		put_change(t->grid, medians.change);
+	if (medians.kept_known)
+		grid__put(t->grid, SCOPE_KEPT, text__bytes(text, 24, medians.kept), NULL);
+}
+
+/* Adds the rows of a scope and of its lines. */
+static void put_rows(struct scope_table *t, size_t scope)
+{
+	const struct row *rows;
+	uint64_t more;
+	size_t n;
+	char text[24];
+
+	put_scope(t, scope);
+	n = lines_of(t, scope, &rows, &more);
+	for (size_t i = 0; i < n; i++) {
+		grid__row(t->grid);
+		grid__put(t->grid, SCOPE_PEAK, text__bytes(text, 24, rows[i].bytes), NULL);
+	}
+	if (!n || !more)
+		return;
+	grid__row(t->grid);
+	grid__put(t->grid, SCOPE_PEAK, text__bytes(text, 24, more), NULL);
+}
+
+/* Returns the indent of a scope, or of its lines, that leaves `wanted` columns; 0: there is no
+ * room. */
+static size_t indent_of(const struct scope_table *t, size_t depth, size_t wanted)
+{
+	size_t indent = depth < INDENT_MOST / NAME_INDENT ? NAME_INDENT * depth : INDENT_MOST;
+
+	return t->room < indent + wanted ? 0 : indent;
 }
 
 /* Writes the name, indented below the scopes around it, with the run that has the peak. */
-static const char *say_name(char *buf, const struct model *m, size_t scope, size_t device,
-			    size_t columns)
+static const char *say_name(struct scope_table *t, size_t scope)
 {
 	char run[32] = "", count[32];
 	struct model_scope_level l;
 	struct model_scope s;
 	size_t indent;
 
-	model__scope(m, scope, &s);
-	if (s.runs > 1 && model__scope_highest(m, scope, device, &l))
+	model__scope(t->m, scope, &s);
+	if (s.runs > 1 && model__scope_highest(t->m, scope, t->device, &l))
 		snprintf(run, sizeof(run), " (peak: #%s)", text__count(count, 32, l.run));
-	indent = NAME_INDENT * s.depth;
-	if (columns < indent + strlen(run) + 8)
-		indent = *run = 0;
-	memset(buf, ' ', indent);
-	text__clean(buf + indent, REPORT_TEXT - indent - sizeof(run), s.name, strlen(s.name));
-	words__cut_front(buf + indent, columns - indent - strlen(run));
-	return strcat(buf, run);
+	indent = indent_of(t, s.depth, strlen(run) + 8);
+	if (t->room < indent + strlen(run) + 8)
+		*run = 0;
+	memset(t->text, ' ', indent);
+	text__clean(t->text + indent, REPORT_TEXT - sizeof(run), s.name, strlen(s.name));
+	words__cut_front(t->text + indent, t->room - indent - strlen(run));
+	return strcat(t->text, run);
+}
+
+/* Prints a scope, its lines, and what the other lines have at that peak. */
+static void print_scope(struct scope_table *t, size_t scope)
+{
+	char where[REPORT_TEXT];
+	const struct row *rows;
+	struct model_scope s;
+	uint64_t more;
+	size_t n, indent;
+
+	grid__print(t->grid, t->out, t->rows++, say_name(t, scope));
+	n = lines_of(t, scope, &rows, &more);
+	model__scope(t->m, scope, &s);
+	indent = indent_of(t, s.depth + 1, WHERE_MIN);
+	for (size_t i = 0; i < n; i++) {
+		words__location(where, &rows[i], t->cwd, t->room - indent);
+		snprintf(t->text, sizeof(t->text), "%*s%s", (int)indent, "", where);
+		grid__print(t->grid, t->out, t->rows++, t->text);
+	}
+	snprintf(t->text, sizeof(t->text), "%*sother lines", (int)indent, "");
+	if (n && more)
+		grid__print(t->grid, t->out, t->rows++, words__cut(t->text, t->room));
 }
 
 static bool has_named(const struct model *m, const char *name)
@@ -129,11 +224,14 @@ static void say_limits(FILE *out, const struct model *m, const struct report_tex
 			text__paragraph(out, width, "", "  ",
 					"%s: no allocation has this function on its stack",
 					text__clean(clean, sizeof(clean), name, strlen(name)));
+	if (!model__scope_function(m, 0, &found))
+		text__paragraph(out, width, "", "",
+				"No scopes: name a Python function of the job with --scope");
 	if (!model__scopes(m))
 		return;
 	text__paragraph(out, width, "", "",
 			"%sStart, Peak: of the run with the highest peak. Change: from start to "
-			"end, median.",
+			"end, median. Kept: what the run allocated and left, median.",
 			functions ? "A function lasts from the first to the last allocation of a "
 				    "thread in it: calls without an allocation between them are "
 				    "one run. "
@@ -151,49 +249,62 @@ static void say_limits(FILE *out, const struct model *m, const struct report_tex
 					      "run"));
 }
 
-int report_text__scopes(FILE *out, const struct model *m, size_t device,
+/* Shows the columns that have a figure in some scope. */
+static void choose_columns(struct scope_table *t)
+{
+	struct model_device d;
+	double runs, time;
+
+	model__device(t->m, t->device, &d);
+	grid__show(t->grid, SCOPE_RESERVED, d.has_totals);
+	grid__show(t->grid, SCOPE_STEP,
+		   model__scopes(t->m) && model__scope_per_step(t->m, 0, &runs, &time));
+	t->room = grid__fit(t->grid, report_text__width(t->out, t->o), NAME_WANTED, SCOPE_NAME);
+	t->room = t->room ?: 8;
+}
+
+int report_text__scopes(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			const struct report_text_opts *o)
 {
 	static const struct column columns[] = {
 		[SCOPE_RUNS] = { "Runs", true, 0, 4 },
-		[SCOPE_TIME] = { "Time", true, 3, 7 },
-		[SCOPE_START] = { "Start", true, 2, FIGURE },
+		[SCOPE_TIME] = { "Time", true, 5, 7 },
+		[SCOPE_STEP] = { "Time/step", true, 1, 7 },
+		[SCOPE_START] = { "Start", true, 4, FIGURE },
 		[SCOPE_PEAK] = { "Peak", true, 0, FIGURE },
-		[SCOPE_RESERVED] = { "Reserved", true, 1, FIGURE },
-		[SCOPE_CHANGE] = { "Change", true, 4, FIGURE },
+		[SCOPE_RESERVED] = { "Reserved", true, 2, FIGURE },
+		[SCOPE_CHANGE] = { "Change", true, 6, FIGURE },
+		[SCOPE_KEPT] = { "Kept", true, 3, FIGURE },
 	};
-	size_t n = model__scopes(m), room;
-	size_t *order = calloc(n + 1, sizeof(*order));
-	struct grid *t = grid__new(columns, SCOPE_NAME);
-	struct model_device d;
-	char text[REPORT_TEXT];
-	int err = order && t ? 0 : -ENOMEM;
+	struct scope_table t = {
+		.out = out, .m = m, .device = device, .o = o, .cwd = facts__get(f, "cwd")
+	};
+	size_t n = model__scopes(m), *order = calloc(n + 1, sizeof(*order));
+	int err = -ENOMEM;
 	bool found;
 
-	if (err)
+	t.grid = grid__new(columns, SCOPE_NAME);
+	if (!order || !t.grid)
 		goto out;
 	n = order_inside(m, SIZE_MAX, order, 0);
-	model__device(m, device, &d);
-	grid__show(t, SCOPE_RESERVED, d.has_totals);
 	for (size_t i = 0; i < n; i++)
-		put_scope(t, m, order[i], device);
-	err = grid__error(t);
+		put_rows(&t, order[i]);
+	err = grid__error(t.grid);
 	if (err)
 		goto out;
+	choose_columns(&t);
 	fputc('\n', out);
 	if (!n && !model__scope_function(m, 0, &found))
 		text__paragraph(out, report_text__width(out, o), "", "",
 				"No scopes. Name a function with --scope, or let the job name its "
 				"phases: with memtrace_bpf.phase(\"rollout\")");
-	if (n) {
-		room = grid__fit(t, report_text__width(out, o), NAME_WANTED, 4);
-		grid__print_titles(t, out, report_text__colour(out, o), "Scope");
-		for (size_t i = 0; i < n; i++)
-			grid__print(t, out, i, say_name(text, m, order[i], device, room));
-	}
+	if (n)
+		grid__print_titles(t.grid, out, report_text__colour(out, o), "Scope");
+	for (size_t i = 0; i < n; i++)
+		print_scope(&t, order[i]);
 	say_limits(out, m, o);
 out:
-	grid__free(t);
+	grid__free(t.grid);
 	free(order);
 	return err;
 }
@@ -213,8 +324,30 @@ static void put_level(struct json *j, const struct model_device *d,
 	json__uint_or_null(j, "kept", l->kept_known, l->kept);
 }
 
+/* Writes the largest lines at the peak of a scope, if they were looked for. */
+static void put_lines(struct json *j, const struct scope_lines *lines, size_t scope, size_t device)
+{
+	const struct row *rows;
+	uint64_t more;
+	size_t n = scope_lines__of(lines, scope, device, &rows, &more);
+
+	if (!n)
+		return;
+	json__open_array(j, "lines");
+	for (size_t i = 0; i < n; i++) {
+		json__open_object(j, NULL);
+		json__uint(j, "bytes", rows[i].bytes);
+		json__uint(j, "count", rows[i].count);
+		report_json__line(j, &rows[i]);
+		json__close_object(j);
+	}
+	json__close_array(j);
+	json__uint(j, "other_lines", more);
+}
+
 /* Writes the devices of a scope: its run with the highest peak, and medians. */
-static void put_highest(struct json *j, const struct model *m, size_t scope)
+static void put_highest(struct json *j, const struct model *m, const struct scope_lines *lines,
+			size_t scope)
 {
 	struct model_scope_level l;
 	struct model_scope_medians medians;
@@ -233,6 +366,7 @@ static void put_highest(struct json *j, const struct model *m, size_t scope)
 		else
 			json__null(j, "median_change");
 		json__uint_or_null(j, "median_kept", medians.kept_known, medians.kept);
+		put_lines(j, lines, scope, i);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -252,6 +386,7 @@ static void put_run(struct json *j, const struct model *m, size_t run)
 	json__seconds(j, "end", r.end, 9);
 	json__bool(j, "ended", r.ended);
 	json__bool(j, "began_before", r.earlier);
+	json__uint(j, "step", r.step);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < model__devices(m); i++) {
 		if (!model__scope_run_level(m, run, i, &l))
@@ -265,9 +400,11 @@ static void put_run(struct json *j, const struct model *m, size_t run)
 	json__close_object(j);
 }
 
-static void put_path(struct json *j, const struct model *m, size_t scope)
+static void put_path(struct json *j, const struct model *m, const struct scope_lines *lines,
+		     size_t scope)
 {
 	struct model_scope s;
+	double runs, time;
 
 	model__scope(m, scope, &s);
 	json__open_object(j, NULL);
@@ -280,12 +417,21 @@ static void put_path(struct json *j, const struct model *m, size_t scope)
 	json__seconds(j, "time", s.time, 9);
 	json__seconds(j, "median_time", model__scope_median_time(m, scope), 9);
 	json__seconds(j, "longest_time", s.longest, 9);
-	put_highest(j, m, scope);
+	if (model__scope_per_step(m, scope, &runs, &time)) {
+		json__open_object(j, "per_step");
+		json__double(j, "runs", runs, 6);
+		json__seconds(j, "time", (uint64_t)time, 9);
+		json__close_object(j);
+	} else {
+		json__null(j, "per_step");
+	}
+	put_highest(j, m, lines, scope);
 	json__close_object(j);
 }
 
-void report_scopes__json(struct json *j, const struct model *m)
+void report_scopes__json(struct json *j, const struct report_doc *doc)
 {
+	const struct model *m = doc->model;
 	const char *name;
 	bool found;
 
@@ -302,7 +448,7 @@ void report_scopes__json(struct json *j, const struct model *m)
 	json__close_array(j);
 	json__open_array(j, "scopes");
 	for (size_t i = 0; i < model__scopes(m); i++)
-		put_path(j, m, i);
+		put_path(j, m, doc->scope_lines, i);
 	json__close_array(j);
 	json__uint(j, "runs_left_out", model__scopes_left_out(m));
 	json__open_array(j, "runs");

@@ -1265,6 +1265,11 @@ static int print_memory(FILE *out, const struct model *m, int device, const stru
 	return err ? err : say_no_line(last, m, (size_t)device, f, o);
 }
 
+static bool is_by_scope(const struct report_text_opts *o)
+{
+	return words__row_properties(o->by, o->split) & 1U << BY_SCOPE && !o->segments;
+}
+
 int report_text__summary(FILE *out, const struct model *m, int device, const struct dict *d,
 			 const struct facts *f, const struct report_text_opts *o)
 {
@@ -1295,8 +1300,8 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	/* If the host's memory is a device, its line knows more. */
 	if (!host && !words__fact_number(f, "host_worked_out"))
 		print_host_line(out, m, f, o);
-	if (device >= 0 && (o->scopes || model__scope_function(m, 0, &found)))
-		err = report_text__scopes(out, m, (size_t)device, o);
+	if (device >= 0 && (o->scopes || is_by_scope(o) || model__scope_function(m, 0, &found)))
+		err = report_text__scopes(out, m, (size_t)device, f, o);
 	if (!err && !o->scopes)
 		err = print_memory(out, m, device, d, f, o, &line);
 	if (err)
