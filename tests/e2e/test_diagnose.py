@@ -168,6 +168,7 @@ PROGRAMS = {
     "faults.py two_optimizers": "optimizer_state_twice", "faults.py checkpoint": "weights_held", "faults.py masks": "buffers",
     # the peak
     "faults.py growing_inputs": "peaks_grow", "faults.py oom_inputs": "out_of_memory", "faults.py oom_leak": "out_of_memory",
+    "faults.py pieces": "out_of_memory",
     "faults.py late_zero_grad": "gradients_late", "faults.py float_logits": "logits", "faults.py output_variable": "outputs_held",
     "faults.py autocast": "autocast_casts",
     # memory without tensors
@@ -181,7 +182,7 @@ PROGRAMS = {
 }
 # Faults of CUDA's memory, which do not exist on the CPU.
 ONLY_CUDA = {"leak.py others", "faults.py oom_inputs", "faults.py oom_leak", "faults.py burst", "faults.py graph_pools",
-             "faults.py fragments", "faults.py pinned_sizes", "healthy.py cache_that_fits"}
+             "faults.py fragments", "faults.py pieces", "faults.py pinned_sizes", "healthy.py cache_that_fits"}
 # What `diagnose` does not find yet, or not each time.
 NOT_YET = {
     "faults.py float_logits",

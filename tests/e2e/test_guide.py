@@ -147,7 +147,7 @@ def test_installed():
     out = subprocess.run([os.path.join(to, "usr/bin/memtrace-bpf"), "help"], capture_output=True, text=True, check=False).stdout
     there = os.path.join(to, "usr/share/doc/memtrace-bpf")
     check(there in out, "help does not name %s: %s", there, out)
-    for folder in "guide", "reference":
+    for folder in "guide", "reference", "skill/memtrace-bpf":
         for name in os.listdir(os.path.join(DOCS, folder)):
             check(os.path.exists(os.path.join(there, folder, name)), "%s/%s is not installed", folder, name)
 

@@ -22,6 +22,7 @@ install: all ## install program, libraries, manual, documents, completions and u
 	for folder in guide reference; do \
 		install -d $(DESTDIR)$(DOCDIR)/$$folder && install -m 0644 docs/$$folder/* $(DESTDIR)$(DOCDIR)/$$folder/ || exit 1; \
 	done
+	install -d $(DESTDIR)$(DOCDIR)/skill/memtrace-bpf && install -m 0644 docs/skill/memtrace-bpf/SKILL.md $(DESTDIR)$(DOCDIR)/skill/memtrace-bpf/
 	install -d $(DESTDIR)$(UNITDIR) $(addprefix $(DESTDIR)$(PREFIX)/share/,$(dir $(COMPLETIONS)))
 	install -m 0644 tools/packaging/completion/memtrace-bpf.bash $(DESTDIR)$(PREFIX)/share/$(word 1,$(COMPLETIONS))
 	install -m 0644 tools/packaging/completion/_memtrace-bpf $(DESTDIR)$(PREFIX)/share/$(word 2,$(COMPLETIONS))

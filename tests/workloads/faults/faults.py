@@ -537,6 +537,22 @@ def fragments(job):
 
 
 @program
+def pieces(job):
+    """What lasts is put into segments of what was there before, so that a large block finds only pieces. The device has to be small."""
+    for _ in job.steps():
+        blocks = []
+        for _ in range(12):
+            before = torch.empty(100 * MIB, dtype=torch.uint8, device=job.device)
+            del before
+            blocks.append(torch.empty(60 * MIB, dtype=torch.uint8, device=job.device))
+        try:
+            torch.empty(400 * MIB, dtype=torch.uint8, device=job.device)
+        except torch.cuda.OutOfMemoryError:
+            print("a large block does not fit", flush=True)
+        del blocks
+
+
+@program
 def pinned_sizes(job):
     """Each step pins more buffers, and PyTorch keeps the memory of all."""
     for i in job.steps():

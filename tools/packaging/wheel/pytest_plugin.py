@@ -649,7 +649,7 @@ class Recorded:
 
     def pytest_terminal_summary(self, terminalreporter):
         found = self.collected
-        if found["peaks"]:
+        if any(found["peaks"].values()):
             terminalreporter.section("highest peaks of tests (memtrace)")
             for line in table_of_peaks(found["peaks"]):
                 terminalreporter.write_line(line)
@@ -662,6 +662,7 @@ class Recorded:
 
 
 def table_of_peaks(by_test):
+    by_test = {test: found for test, found in by_test.items() if found}
     devices = sorted({d for found in by_test.values() for d in found}, key=lambda d: (not is_gpu(d), d))
     tests = sorted(by_test, key=lambda t: ([-by_test[t].get(d, 0) for d in devices], t))
     rows = [tuple(devices) + ("Test",)] + [tuple(in_units(by_test[t].get(d, 0)) for d in devices) + (t,) for t in tests[:LINES]]
