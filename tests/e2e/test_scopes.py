@@ -187,16 +187,56 @@ def test_fail_if():
         check(code == 64 and "--fail-if" in err, "%s: exit %d, %s", wrong, code, err)
 
 
+def cpu_recording():
+    """A recording of two rounds on the CPU, with the names of two functions in it."""
+    path = scratch("named.mtr")
+    if not os.path.exists(path):
+        code, _, err = tool("run", "-q", "--scope", "rollout", "--scope", "rl_loop.py:sync", "-o", path, "--", python(), LOOP, "cpu", "2", root=True, seconds=300)
+        equal(code, 0, "exit code of run (%s)" % err)
+        own(path)
+    return path
+
+
 def test_recorded():
     """run --scope writes the names into the recording, and each report of it has them."""
-    path = scratch("named.mtr")
-    code, _, err = tool("run", "-q", "-f", "--scope", "rollout", "--scope", "rl_loop.py:sync", "-o", path, "--", python(), LOOP, "cpu", "2", root=True, seconds=300)
-    equal(code, 0, "exit code of run (%s)" % err)
-    own(path)
+    path = cpu_recording()
     doc = document(path, "--scope", "train")["scopes"]
     equal({s["name"]: s["runs"] for s in doc["scopes"]}, {"rollout": 2, "rl_loop.py:sync": 2, "train": 2}, "runs of the scopes")
     code, _, err = tool("run", "--scope", "rl_loop.py:", "-o", path, "--", python(), LOOP)
     check(code == 64 and "--scope" in err, "a name that is none: exit %d, %s", code, err)
+
+
+def test_two_recordings():
+    """diff and compare have the scopes of both: their figures are those of report, and rows by scope add up to the change."""
+    path, _ = recording()
+    cpu = cpu_recording()
+    names = options_for(("rollout", "Policy.train", "loss_of"))
+    own = {p: {s["path"]: (s, d) for s in document(p, *names, "--device", "cpu")["scopes"]["scopes"] for d in s["devices"] if d["device"] == "cpu"} for p in (path, cpu)}
+    code, out, err = tool("diff", "--json", "--by", "scope", *names, "--device", "cpu", path, cpu, seconds=120)
+    equal(code, 0, "diff (%s)" % err)
+    doc = json.loads(out)
+    equal((doc["adds_up"], sum(r["change"] for r in doc["rows"])), (True, doc["change"]), "changes of the rows by scope")
+    check({r["scope"] for r in doc["rows"]} > {None, "rollout"}, "scopes of the rows: %s", doc["rows"])
+    only_new = [s for s in doc["scopes"] if s["scope"] == "rl_loop.py:sync"]
+    equal([(s["old"], s["new"]["runs"]) for s in only_new], [(None, 2)], "the function that only the new recording names")
+    equal({s["scope"] for s in doc["scopes"]} - {"rl_loop.py:sync"}, {"rollout", "Policy.train", "Policy.train > loss_of"}, "scopes in diff")
+    code, out, err = tool("compare", "--json", *names, "--device", "cpu", path, cpu, seconds=120)
+    equal(code, 0, "compare (%s)" % err)
+    captures = [{s["scope"]: s for s in c["scopes"]} for c in json.loads(out)["captures"]]
+    check("rl_loop.py:sync" not in captures[0] and "rl_loop.py:sync" in captures[1], "scopes in compare: %s", captures)
+    for scope in (s for s in doc["scopes"] if s not in only_new):
+        for side, p, capture in (("old", path, captures[0]), ("new", cpu, captures[1])):
+            whole, device = own[p][scope["scope"]]
+            wanted = (whole["runs"], whole["median_time"], device["peak_allocated"], device["median_kept"])
+            for got in (scope[side], capture[scope["scope"]]):
+                equal((got["runs"], got["median_time"], got["peak_allocated"], got["median_kept"]), wanted, "%s of %s" % (scope["scope"], side))
+        equal(captures[0][scope["scope"]]["against_first"], {"peak_allocated": 1, "median_time": 1} if scope["old"]["peak_allocated"] else
+              {"peak_allocated": None, "median_time": 1}, "the first against itself")
+    for command in (["diff"], ["compare"], ["compare", "--format", "markdown"]):
+        code, out, err = tool(*command, *names, "--device", "cpu", path, cpu)
+        check(code == 0 and "Scope" in out and "Policy.train " in out, "%s (%s): %s", command, err, out)
+        code, out, _ = tool(*command, path, path)
+        check(code == 0 and "Scope" not in out, "%s without scopes: %s", command, out)
 
 
 def test_snapshot():

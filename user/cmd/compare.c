@@ -23,15 +23,20 @@ struct compare_args {
 	char **files;
 	size_t n;
 	struct inputs in; /* recordings with their names */
+	struct scope_set scopes;
+	bool print_scopes; /* --scopes */
 };
 
-enum { OPT_NAME = OPT_COMMANDS_OWN, OPT_STEPS, OPT_SKIP };
+enum { OPT_NAME = OPT_COMMANDS_OWN, OPT_STEPS, OPT_SKIP, OPT_SCOPES };
 
 static const struct argp_option options[] = {
 	{ "name", OPT_NAME, "A,B,...", 0, "Names of the rows (default: the files' names)",
 	  OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0,
 	  "Device: cuda:0, cpu, ... (default: the largest peak of each, CUDA first)",
+	  OPTIONS_SHOW },
+	OPTION_SCOPE,
+	{ "scopes", OPT_SCOPES, NULL, 0, "Also print the scopes that the job names itself",
 	  OPTIONS_SHOW },
 	{ "skip", OPT_SKIP, "N", 0, "Do not time the first N whole steps", OPTIONS_SHOW },
 	{ "steps", OPT_STEPS, "N", 0, "Time N steps (default: all)", OPTIONS_SHOW },
@@ -70,6 +75,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	switch (key) {
 	case OPT_NAME:
 		a->names = arg;
+		break;
+	case OPT_SCOPES:
+		a->print_scopes = true;
 		break;
 	case OPT_SKIP:
 		a->opts.skip = parse_steps("--skip", arg, state);
@@ -162,7 +170,7 @@ static int read_all(struct compare_args *args, struct compared *all)
 		if (names)
 			name = strsep(&names, ",");
 		status = compare__read(args->in.paths[i], name && *name ? name : NULL, &args->opts,
-				       &all[i]);
+				       &all[i], &args->scopes, i);
 	}
 	return status;
 }
@@ -171,14 +179,18 @@ static int read_all(struct compare_args *args, struct compared *all)
 static int print(const struct compare_args *args, const struct compared *all)
 {
 	const struct report_text_opts o = { .colour = args->shown.colour };
+	const struct scope_set none = { 0 }, *scopes = args->print_scopes ? &args->scopes : &none;
 
+	for (size_t i = 0; i < args->n; i++)
+		if (all[i].names_functions)
+			scopes = &args->scopes;
 	switch (args->shown.format) {
 	case FORMAT_JSON:
-		return compare_json__print(stdout, all, args->n);
+		return compare_json__print(stdout, all, args->n, &args->scopes);
 	case FORMAT_MARKDOWN:
-		return compare_markdown__print(stdout, all, args->n);
+		return compare_markdown__print(stdout, all, args->n, scopes);
 	default:
-		return compare_text__print(stdout, all, args->n, &o);
+		return compare_text__print(stdout, all, args->n, scopes, &o);
 	}
 }
 
@@ -203,13 +215,19 @@ static int cmd_compare(int argc, char **argv)
 
 	usage__parse(&command_compare, argc, argv, 0, &args);
 	args.opts.device = args.shown.device;
+	args.opts.moment = report_args__moment(&args.shown, &(struct model_opts){ .at = AT_PEAK });
 	status = expand_all(&args);
 	if (status) {
 		inputs__free(&args.in);
 		return status;
 	}
 	all = calloc(args.n + 1, sizeof(*all));
+	if (scope_set__init(&args.scopes, args.n)) {
+		free(all);
+		all = NULL;
+	}
 	status = all ? read_all(&args, all) : EXIT_FAILED;
+	scope_set__sort(&args.scopes);
 	if (!all || (!status && print(&args, all))) {
 		log_err("out of memory");
 		status = EXIT_FAILED;
@@ -217,6 +235,7 @@ static int cmd_compare(int argc, char **argv)
 	for (size_t i = 0; all && i < args.n; i++)
 		compare__drop(&all[i]);
 	free(all);
+	scope_set__drop(&args.scopes);
 	inputs__free(&args.in);
 	if (analysis__check_output(stdout, "standard output"))
 		return EXIT_FAILED;

@@ -255,8 +255,7 @@ struct row {
 	bool charged; /* source is "autograd", and stack is the stack of the forward call */
 	const char *thread;
 	uint32_t tid;
-	/* Scope in which the row was allocated, after those around it: "train > loss_of". NULL: in
-	 * none. */
+	/* The row's scope, after the scopes around it: "train > loss_of". NULL: outside of scopes. */
 	const char *scope;
 	/* The row's memory was allocated before the first event; file is NULL. All such memory that
 	 * has no name is one row. */
@@ -618,6 +617,7 @@ bool model__row_in_scope(const struct row *row, const char *name);
 
 struct model_scope {
 	const char *name; /* of a function: as model__scope_function() */
+	const char *path; /* as row.scope */
 	uint8_t source;	  /* enum scope_source; 0: a function */
 	size_t parent;	  /* index of the scope around it; SIZE_MAX: none. It is below this index */
 	unsigned depth;	  /* number of scopes around it */
@@ -633,8 +633,8 @@ size_t model__scopes(const struct model *m); /* number of paths */
 void model__scope(const struct model *m, size_t i, struct model_scope *ret);
 /* True if the scope is meant by this name: if a named scope has it, too, a function is not. */
 bool model__scope_is(const struct model *m, const struct model_scope *scope, const char *name);
-/* Sets *runs and *time, ns, to the path's means for each whole step (model__whole_steps()). False:
- * there is none, or its runs are not all kept. */
+/* Sets *runs and *time, ns, to the path's means for each whole step (model__whole_steps()). Returns
+ * false without a whole step whose runs are all kept. */
 bool model__scope_per_step(const struct model *m, size_t i, double *runs, double *time);
 /* The median of that time over the path's kept runs, ns; 0: there is none, or no memory. */
 uint64_t model__scope_median_time(const struct model *m, size_t i);
@@ -657,7 +657,7 @@ struct model_scope_level {
 	/* Part of end that the run's own thread allocated in the run, or autograd's threads in
 	 * backward that it called. */
 	uint64_t kept;
-	uint64_t run; /* number of the run among those of its scope, from 1 */
+	uint64_t run; /* number of the run in its scope, from 1 */
 };
 /* Sets *ret to the run of path i with the highest peak on the device, and peak_reserved to the
  * maximum of all its runs. False: no run has figures of this device. */
@@ -678,7 +678,7 @@ void model__scope_medians(const struct model *m, size_t i, size_t device,
 
 struct model_scope_run {
 	size_t scope;	     /* index of its path */
-	uint64_t number;     /* among those of its scope, from 1 */
+	uint64_t number;     /* in its scope, from 1 */
 	uint32_t thread;     /* number in the dict; of a named scope the one that began it */
 	bool ended;	     /* false: it had no known end when the recording ended */
 	bool earlier;	     /* it began before the first event, and `begin` is that event */

@@ -304,7 +304,8 @@ const char *facts__walk_name(unsigned walk);
 /* Returns the name of the main call of an enum mem_how, such as "cudaMalloc"; "unknown" for other
  * values. */
 const char *facts__how_name(unsigned how);
-/* Returns the name of an enum scope_source, such as "phase"; "unknown" for other values. */
+/* Returns the name of an enum scope_source, such as "phase"; 0: "function"; "unknown" for other
+ * values. */
 const char *scope_source__name(unsigned source);
 /* Returns what the flags of an EVENT_SCOPE say: "begin", "end", "suspend", "resume" or "unknown". */
 const char *scope_flag__name(unsigned flags);

@@ -13,6 +13,7 @@
 #include "model/analysis.h"
 #include "model/model.h"
 #include "report/diff/match.h"
+#include "report/recording/scope_set.h"
 #include "report/text.h"
 
 enum diff_status { DIFF_GREW, DIFF_SHRANK, DIFF_NEW, DIFF_GONE, DIFF_SAME, DIFF_NR };
@@ -53,6 +54,7 @@ struct diff {
 	struct diff_row *rows; /* rows, largest change first */
 	size_t n;
 	struct diff_sum sums[DIFF_NR];
+	struct scope_set scopes; /* by side: scopes of the two devices */
 	bool overlap;	 /* true for rows by layer, which overlap, so their sum is meaningless */
 	bool adds_up;	 /* true if the changes add up to the change of allocated bytes */
 	int64_t missing; /* change of allocated bytes minus the sum of the rows' changes */
@@ -125,21 +127,26 @@ struct compared {
 	uint64_t steps; /* number of steps */
 	/* step_time: median time of a whole step, ns. timed: number of steps in it; 0: none. */
 	uint64_t timed, step_time;
+	bool names_functions; /* the user or the recording named functions for scopes */
 };
 
 struct compare_opts {
-	const char *device;   /* device to compare; NULL: the main device of each recording */
-	uint64_t skip, steps; /* whole steps to skip, and to measure; steps 0: all */
+	const char *device;	  /* device to compare; NULL: the main device of each recording */
+	uint64_t skip, steps;	  /* whole steps to skip, and to measure; steps 0: all */
+	struct model_opts moment; /* names of --scope */
 };
 
-/* Reads a recording to its end. Returns 0 and *ret, for compare__drop(), or an exit code, logged.
- * name NULL: the file's name. */
+/* Reads a recording to its end. Adds its scopes to the set, as those of recording i. Returns 0 and
+ * *ret, for compare__drop(), or an exit code, logged. name NULL: the file's name. */
 int compare__read(const char *path, const char *name, const struct compare_opts *o,
-		  struct compared *ret);
+		  struct compared *ret, struct scope_set *scopes, size_t i);
 void compare__drop(struct compared *c);
 
-/* Print a table, each recording against the first. All three functions return 0 or -ENOMEM. */
+/* Print a table, each recording against the first. scopes: those to print, of the n recordings;
+ * with none, there is no table of scopes. All three functions return 0 or -ENOMEM. */
 int compare_text__print(FILE *out, const struct compared *all, size_t n,
-			const struct report_text_opts *o);
-int compare_markdown__print(FILE *out, const struct compared *all, size_t n);
-int compare_json__print(FILE *out, const struct compared *all, size_t n);
+			const struct scope_set *scopes, const struct report_text_opts *o);
+int compare_markdown__print(FILE *out, const struct compared *all, size_t n,
+			    const struct scope_set *scopes);
+int compare_json__print(FILE *out, const struct compared *all, size_t n,
+			const struct scope_set *scopes);

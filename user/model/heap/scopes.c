@@ -819,6 +819,7 @@ void model__scope(const struct model *m, size_t i, struct model_scope *ret)
 
 	*ret = (struct model_scope){
 		.name = name_of(m, p->scope),
+		.path = p->text,
 		.source = p->scope < STREAM_SCOPES ? 0
 						   : s->names[p->scope - STREAM_SCOPES].key.source,
 		.parent = p->parent_no ? p->parent_no - 1 : SIZE_MAX,
@@ -847,8 +848,9 @@ bool model__scope_per_step(const struct model *m, size_t i, double *runs, double
 {
 	const struct scopes *s = &m->scopes;
 	enum step_kind kind = model__steps_are_calls(m) ? STEP_CALL : STEP_OPT;
-	uint64_t end = model__steps(m), first = end - model__whole_steps(m), sum = 0, n = 0;
+	uint64_t end = model__steps(m), sum = 0, n = 0, first;
 
+	first = end - model__whole_steps(m);
 	/* Later steps have runs that are not kept. */
 	if (s->nruns == SCOPE_RUNS && s->runs[s->nruns - 1].steps[kind] < end)
 		end = s->runs[s->nruns - 1].steps[kind];

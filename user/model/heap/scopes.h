@@ -38,7 +38,7 @@ struct scope_level {
 	bool earlier;	   /* the run began before the first event: start is not known */
 	bool kept_unknown; /* it began then, or other work ran while it was suspended */
 	uint64_t start, peak, peak_time, peak_event, reserved, end, kept;
-	uint64_t run; /* number of the run among those of its function, from 1 */
+	uint64_t run; /* number of the run in its scope, from 1 */
 };
 
 struct scopes {
@@ -76,7 +76,7 @@ struct scopes {
 	struct hash_index index;
 	struct scope_run {
 		uint32_t path, thread;
-		uint64_t number; /* among those of its function, from 1 */
+		uint64_t number; /* in its scope, from 1 */
 		uint64_t begin, end;
 		uint64_t steps[STEP_KINDS]; /* steps that ended before it began */
 		uint64_t took;		    /* ns, without those in which it was suspended */
@@ -90,11 +90,11 @@ struct scopes {
 	uint32_t nopen;
 	uint32_t nnamed;   /* runs of named scopes in open */
 	uint64_t left_out; /* runs that a bound left out, or whose begin is not known */
-	/* Of the current event. scope_no: scope of the memory that it allocates, as the index of a
-	 * path plus 1; 0: none. launcher: if the memory is of a thread of autograd, ID of the
-	 * thread that called backward; otherwise 0. */
+	/* The current event allocates memory in this scope: index of a path plus 1; 0: none.
+	 * launcher: ID of the thread that called backward, if one of autograd's threads allocates;
+	 * otherwise 0. */
 	uint32_t scope_no, launcher;
-	uint32_t backward; /* ID of the thread that allocated in backward last, or else at all */
+	uint32_t backward; /* ID of the last thread that allocated in backward; before, of any */
 	bool in_backward;  /* its last allocation was in backward */
 };
 

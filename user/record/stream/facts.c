@@ -306,6 +306,8 @@ const char *facts__how_name(unsigned how)
 const char *scope_source__name(unsigned source)
 {
 	switch (source) {
+	case 0:
+		return "function";
 	case SCOPE_PHASE:
 		return "phase";
 	case SCOPE_RECORD_FUNCTION:

@@ -99,13 +99,13 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 }
 
 int compare__read(const char *path, const char *name, const struct compare_opts *o,
-		  struct compared *ret)
+		  struct compared *ret, struct scope_set *scopes, size_t i)
 {
-	struct model_opts peak = { .at = AT_PEAK };
 	struct compared compared = { 0 };
 	struct analysis *analysis = NULL;
 	size_t device;
-	int status = analysis__open(path, &peak, &analysis);
+	bool found;
+	int status = analysis__open(path, &o->moment, &analysis);
 
 	if (status)
 		goto out;
@@ -117,7 +117,9 @@ int compare__read(const char *path, const char *name, const struct compare_opts 
 		goto out;
 	compared.name = strdup(name ? name : analysis->name);
 	compared.recording = strdup(analysis->name);
-	if (compared.name && compared.recording && !copy_figures(&compared, analysis, device, o)) {
+	compared.names_functions = model__scope_function(analysis->model, 0, &found);
+	if (compared.name && compared.recording && !copy_figures(&compared, analysis, device, o) &&
+	    !scope_set__add(scopes, i, analysis->model, device)) {
 		*ret = compared;
 		goto out;
 	}
@@ -449,9 +451,126 @@ static void print_notes(FILE *out, const struct compared *all, size_t n, bool ma
 			any ? "" : "\n", item, indent);
 }
 
+/* ---- scopes ---- */
+
+#define SCOPES_MOST 20 /* scopes of text and Markdown */
+
+enum {
+	SCOPE_NAME,
+	SCOPE_PEAK,
+	SCOPE_PERCENT,
+	SCOPE_RESERVED,
+	SCOPE_KEPT,
+	SCOPE_TIME,
+	SCOPE_TIME_PERCENT,
+	SCOPE_RUNS,
+	SCOPE_NR
+};
+
+static const struct column scope_columns[SCOPE_NR] = {
+	[SCOPE_NAME] = { "Configuration", false, 0 },
+	[SCOPE_PEAK] = { "Peak", true, 0 },
+	[SCOPE_PERCENT] = { "", true, 0 },
+	[SCOPE_RESERVED] = { "Reserved", true, 2 },
+	[SCOPE_KEPT] = { "Kept", true, 3 },
+	[SCOPE_TIME] = { "Time of one", true, 4 },
+	[SCOPE_TIME_PERCENT] = { "", true, 4 },
+	[SCOPE_RUNS] = { "Runs", true, 1 },
+};
+
+/* The texts of a scope in a recording. */
+struct scope_cells {
+	char text[SCOPE_NR][40]; /* without the name */
+	char name[REPORT_TEXT];
+};
+
+/* Fills the cells of a scope in recording i, against the first recording. */
+static void fill_scope(struct scope_cells *s, const struct compared *all, size_t i,
+		       const struct scope_entry *e, size_t name_columns)
+{
+	const struct scope_cell *first = &e->cells[0], *c = &e->cells[i];
+	bool against = i && first->runs && c->runs;
+
+	for (int col = 0; col < SCOPE_NR; col++)
+		strcpy(s->text[col], "-");
+	cut_name(s->name, &all[i], name_columns);
+	*s->text[SCOPE_PERCENT] = *s->text[SCOPE_TIME_PERCENT] = '\0';
+	if (!c->runs)
+		return;
+	if (c->level_known) {
+		text__bytes(s->text[SCOPE_PEAK], 24, c->peak);
+		diff__percent(s->text[SCOPE_PERCENT], 24,
+			      against && first->level_known ? first->peak : 0, c->peak);
+	}
+	if (c->reserved)
+		text__bytes(s->text[SCOPE_RESERVED], 24, c->reserved);
+	if (c->kept_known)
+		text__bytes(s->text[SCOPE_KEPT], 24, c->kept);
+	text__time(s->text[SCOPE_TIME], 24, c->median_time);
+	diff__percent(s->text[SCOPE_TIME_PERCENT], 24, against ? first->median_time : 0,
+		      c->median_time);
+	text__count(s->text[SCOPE_RUNS], 32, c->runs);
+}
+
+static size_t scopes_shown(const struct scope_set *set)
+{
+	return set->n < SCOPES_MOST ? set->n : SCOPES_MOST;
+}
+
+static bool any_reserved(const struct scope_set *set)
+{
+	for (size_t i = 0; i < set->n; i++)
+		for (size_t k = 0; k < set->recordings; k++)
+			if (set->all[i].cells[k].reserved)
+				return true;
+	return false;
+}
+
+/* Prints a row for each scope in each recording. Returns 0 or -ENOMEM. */
+static int print_scopes(FILE *out, const struct compared *all, const struct scope_set *set,
+			const struct report_text_opts *o)
+{
+	size_t width = report_text__width(out, o), room, n = set->recordings;
+	size_t names = name_width(all, n, width);
+	struct grid *grid = grid__new(scope_columns, SCOPE_NR);
+	struct scope_cells *cells = calloc(1, sizeof(*cells));
+	char more[48];
+	int err = -ENOMEM;
+
+	if (!grid || !cells)
+		goto out;
+	for (size_t i = 0; i < scopes_shown(set) * n; i++) {
+		fill_scope(cells, all, i % n, &set->all[i / n], names);
+		grid__row(grid);
+		for (int col = 0; col < SCOPE_NR; col++)
+			grid__put(grid, col, col == SCOPE_NAME ? cells->name : cells->text[col],
+				  NULL);
+	}
+	err = grid__error(grid);
+	if (err)
+		goto out;
+	grid__show(grid, SCOPE_RESERVED, any_reserved(set));
+	room = grid__fit(grid, width, WHERE_WANTED, SCOPE_NR);
+	fputc('\n', out);
+	grid__print_titles(grid, out, report_text__colour(out, o), "Scope");
+	for (size_t i = 0; i < scopes_shown(set) * n; i++) {
+		const char *name = i % n ? "" : set->all[i / n].name;
+
+		text__clean(cells->name, sizeof(cells->name), name, strlen(name));
+		grid__print(grid, out, i, words__cut_front(cells->name, room));
+	}
+	if (set->n > SCOPES_MOST)
+		fprintf(out, "+ %s (--format json)\n",
+			text__counted(more, sizeof(more), set->n - SCOPES_MOST, "more scope"));
+out:
+	grid__free(grid);
+	free(cells);
+	return err;
+}
+
 /* Prints the table, the warnings, and a hint. */
 int compare_text__print(FILE *out, const struct compared *all, size_t n,
-			const struct report_text_opts *o)
+			const struct scope_set *scopes, const struct report_text_opts *o)
 {
 	struct grid *grid = grid__new(columns, COL_NR);
 	struct cells *cells = calloc(1, sizeof(*cells));
@@ -485,6 +604,9 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 		say_where(cells, &all[i], room);
 		grid__print(grid, out, i, words__cut(cells->where, room));
 	}
+	err = scopes->n ? print_scopes(out, all, scopes, o) : 0;
+	if (err)
+		goto out;
 	print_notes(out, all, n, false);
 	if (n > 1) {
 		fputc('\n', out);
@@ -504,7 +626,33 @@ static void put_cell(FILE *out, const char *s)
 	fputs(" |", out);
 }
 
-int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
+/* Prints the scopes in each recording. Returns 0 or -ENOMEM. */
+static int put_markdown_scopes(FILE *out, const struct compared *all, const struct scope_set *set)
+{
+	struct scope_cells *cells = calloc(1, sizeof(*cells));
+	size_t n = set->recordings;
+
+	if (!cells)
+		return -ENOMEM;
+	fputs("\n| Scope | Configuration | Peak | | Reserved | Kept | Time of one | | Runs |\n"
+	      "|---|---|---:|---:|---:|---:|---:|---:|---:|\n",
+	      out);
+	for (size_t i = 0; i < scopes_shown(set) * n; i++) {
+		const char *name = set->all[i / n].name;
+
+		fputc('|', out);
+		put_cell(out, text__clean(cells->name, sizeof(cells->name), name, strlen(name)));
+		fill_scope(cells, all, i % n, &set->all[i / n], REPORT_TEXT);
+		for (int col = 0; col < SCOPE_NR; col++)
+			put_cell(out, col == SCOPE_NAME ? cells->name : cells->text[col]);
+		fputc('\n', out);
+	}
+	free(cells);
+	return 0;
+}
+
+int compare_markdown__print(FILE *out, const struct compared *all, size_t n,
+			    const struct scope_set *scopes)
 {
 	struct cells *cells = calloc(1, sizeof(*cells));
 
@@ -522,8 +670,10 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n)
 		put_cell(out, cells->where);
 		fputc('\n', out);
 	}
-	print_notes(out, all, n, true);
 	free(cells);
+	if (scopes->n && put_markdown_scopes(out, all, scopes))
+		return -ENOMEM;
+	print_notes(out, all, n, true);
 	return 0;
 }
 
@@ -563,8 +713,36 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__uint(j, "ooms", d->ooms);
 }
 
+/* Writes the scopes that recording i has; nothing if no recording has one. */
+static void put_scopes(struct json *j, const struct scope_set *set, size_t i)
+{
+	if (!set->n)
+		return;
+	json__open_array(j, "scopes");
+	for (size_t k = 0; k < set->n; k++) {
+		const struct scope_entry *e = &set->all[k];
+		const struct scope_cell *first = &e->cells[0], *c = &e->cells[i];
+		bool against = first->runs && c->runs;
+
+		if (!c->runs)
+			continue;
+		json__open_object(j, NULL);
+		json__string(j, "scope", e->name);
+		json__string(j, "source", scope_source__name(e->source));
+		scope_cell__put(j, c);
+		json__open_object(j, "against_first");
+		put_times(j, "peak_allocated", against && c->level_known ? first->peak : 0,
+			  c->peak);
+		put_times(j, "median_time", against ? first->median_time : 0, c->median_time);
+		json__close_object(j);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
 /* Writes recording i with its figures, those against the first one, and its warnings. */
-static void put_capture(struct json *j, const struct compared *all, size_t i)
+static void put_capture(struct json *j, const struct compared *all, size_t i,
+			const struct scope_set *scopes)
 {
 	const struct compared *compared = &all[i];
 	char text[COMPARE_TEXT];
@@ -599,6 +777,7 @@ static void put_capture(struct json *j, const struct compared *all, size_t i)
 		  compared->device.peak_reserved);
 	put_times(j, "step_time", compared->timed ? all[0].step_time : 0, compared->step_time);
 	json__close_object(j);
+	put_scopes(j, scopes, i);
 	json__open_array(j, "warnings");
 	for (size_t k = 0; nth_warning(all, i, k, text); k++)
 		json__string(j, NULL, text);
@@ -606,7 +785,8 @@ static void put_capture(struct json *j, const struct compared *all, size_t i)
 	json__close_object(j);
 }
 
-int compare_json__print(FILE *out, const struct compared *all, size_t n)
+int compare_json__print(FILE *out, const struct compared *all, size_t n,
+			const struct scope_set *scopes)
 {
 	struct json *j = json__new(out, true);
 
@@ -618,7 +798,7 @@ int compare_json__print(FILE *out, const struct compared *all, size_t n)
 	json__close_object(j);
 	json__open_array(j, "captures");
 	for (size_t i = 0; i < n; i++)
-		put_capture(j, all, i);
+		put_capture(j, all, i, scopes);
 	json__close_array(j);
 	json__close_object(j);
 	json__free(j);

@@ -474,16 +474,19 @@ int diff__new(struct analysis *const a[MATCH_SIDES], const size_t device[MATCH_S
 		return -ENOMEM;
 	diff->match = match__new(facts__get(a[MATCH_OLD]->facts, "cwd"),
 				 facts__get(a[MATCH_NEW]->facts, "cwd"));
-	if (!diff->match)
+	if (scope_set__init(&diff->scopes, MATCH_SIDES) || !diff->match)
 		goto fail;
 	for (int k = 0; k < MATCH_SIDES; k++) {
 		diff->side[k].a = a[k];
 		diff->side[k].number = device[k];
 		model__device(a[k]->model, device[k], &diff->side[k].device);
 		err = add_lines(diff->match, k, &diff->side[k]);
+		if (!err)
+			err = scope_set__add(&diff->scopes, k, a[k]->model, device[k]);
 		if (err)
 			goto fail;
 	}
+	scope_set__sort(&diff->scopes);
 	err = match__settle(diff->match);
 	if (err)
 		goto fail;
@@ -503,5 +506,6 @@ void diff__free(struct diff *d)
 		return;
 	drop_rows(d);
 	match__free(d->match);
+	scope_set__drop(&d->scopes);
 	free(d);
 }

@@ -179,6 +179,24 @@ static void put_rows(struct json *j, const struct diff *d, size_t top)
 		json__uint(j, "rows_left_out", d->n - shown);
 }
 
+static void put_scopes(struct json *j, const struct diff *d)
+{
+	if (!d->scopes.n)
+		return;
+	json__open_array(j, "scopes");
+	for (size_t i = 0; i < d->scopes.n; i++) {
+		const struct scope_entry *e = &d->scopes.all[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "scope", e->name);
+		json__string(j, "source", scope_source__name(e->source));
+		scope_cell__json(j, "old", &e->cells[MATCH_OLD]);
+		scope_cell__json(j, "new", &e->cells[MATCH_NEW]);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
 int diff_json__print(FILE *out, const struct diff *d, size_t top)
 {
 	struct json *j = json__new(out, true);
@@ -196,6 +214,7 @@ int diff_json__print(FILE *out, const struct diff *d, size_t top)
 	put_sums(j, d);
 	put_files(j, d);
 	put_rows(j, d, top);
+	put_scopes(j, d);
 	json__close_object(j);
 	json__free(j);
 	return 0;

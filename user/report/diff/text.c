@@ -23,6 +23,15 @@
 
 enum { COL_CHANGE, COL_OLD, COL_NEW, COL_STATUS, COL_CATEGORY, COL_PHASE, COL_MODULE, COL_NR };
 
+/* True if the user or a recording named functions for scopes. */
+static bool names_functions(const struct diff *d)
+{
+	bool found;
+
+	return model__scope_function(d->side[MATCH_OLD].a->model, 0, &found) ||
+	       model__scope_function(d->side[MATCH_NEW].a->model, 0, &found);
+}
+
 static const struct column columns[COL_NR] = {
 	[COL_CHANGE] = { "Change", true, 0 },  [COL_OLD] = { "Old", true, 0 },
 	[COL_NEW] = { "New", true, 0 },	       [COL_STATUS] = { "How", false, 3 },
@@ -531,6 +540,96 @@ static void print_renamed(struct printer *p)
 	}
 }
 
+/* ---- scopes ---- */
+
+enum { SCOPE_CHANGE, SCOPE_OLD, SCOPE_NEW, SCOPE_KEPT, SCOPE_TIME, SCOPE_RUNS, SCOPE_NR };
+
+/* Writes "4", or "4 -> 5". old_text and new_text: "" if not known. */
+static char *say_both(char *buf, size_t size, const char *old_text, const char *new_text)
+{
+	const char *from = *old_text ? old_text : "-";
+	const char *to = *new_text ? new_text : "-";
+
+	if (strcmp(from, to) != 0)
+		snprintf(buf, size, "%s -> %s", from, to);
+	else
+		snprintf(buf, size, "%s", from);
+	return buf;
+}
+
+/* Adds the row of a scope: peaks of both sides, and medians of what its runs keep and take. */
+static void add_scope(struct grid *t, const struct scope_entry *e)
+{
+	const struct scope_cell *old_cell = &e->cells[MATCH_OLD], *new_cell = &e->cells[MATCH_NEW];
+	bool known[] = { old_cell->runs && old_cell->level_known,
+			 new_cell->runs && new_cell->level_known };
+	char text[80], old_text[32] = "", new_text[32] = "";
+
+	grid__row(t);
+	if (known[MATCH_OLD])
+		grid__put(t, SCOPE_OLD, text__bytes(text, 24, old_cell->peak), NULL);
+	if (known[MATCH_NEW])
+		grid__put(t, SCOPE_NEW, text__bytes(text, 24, new_cell->peak), NULL);
+	if (known[MATCH_OLD] && known[MATCH_NEW])
+		grid__put(t, SCOPE_CHANGE,
+			  say_change(text, sizeof(text), old_cell->peak, new_cell->peak), NULL);
+	if (old_cell->kept_known)
+		text__bytes(old_text, 24, old_cell->kept);
+	if (new_cell->kept_known)
+		text__bytes(new_text, 24, new_cell->kept);
+	grid__put(t, SCOPE_KEPT, say_both(text, sizeof(text), old_text, new_text), NULL);
+	*old_text = *new_text = '\0';
+	if (old_cell->runs)
+		text__time(old_text, 24, old_cell->median_time);
+	if (new_cell->runs)
+		text__time(new_text, 24, new_cell->median_time);
+	grid__put(t, SCOPE_TIME, say_both(text, sizeof(text), old_text, new_text), NULL);
+	text__count(old_text, sizeof(old_text), old_cell->runs);
+	text__count(new_text, sizeof(new_text), new_cell->runs);
+	grid__put(t, SCOPE_RUNS, say_both(text, sizeof(text), old_text, new_text), NULL);
+}
+
+/* Prints the peaks of scopes in both recordings, if rows are by scope, or functions were named.
+ * Returns 0 or -ENOMEM. */
+static int print_scopes(struct printer *p)
+{
+	static const struct column scope_columns[SCOPE_NR] = {
+		[SCOPE_CHANGE] = { "Peak change", true, 0, 11 },
+		[SCOPE_OLD] = { "Old", true, 0, 10 },
+		[SCOPE_NEW] = { "New", true, 0, 10 },
+		[SCOPE_KEPT] = { "Kept", true, 2, 10 },
+		[SCOPE_TIME] = { "Time of one", true, 1 },
+		[SCOPE_RUNS] = { "Runs", true, 3, 4 },
+	};
+	const struct scope_set *set = &p->d->scopes;
+	size_t n = p->top && p->top < set->n ? p->top : set->n, room;
+	struct grid *t;
+	int err;
+
+	if (!set->n || (p->d->opts.by != BY_SCOPE && !names_functions(p->d)))
+		return 0;
+	t = grid__new(scope_columns, SCOPE_NR);
+	if (!t)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		add_scope(t, &set->all[i]);
+	err = grid__error(t);
+	if (!err) {
+		room = grid__fit(t, p->width, WHERE_WANTED, SCOPE_NR);
+		fputc('\n', p->out);
+		grid__print_titles(t, p->out, p->colour, "Scope");
+	}
+	for (size_t i = 0; i < n && !err; i++) {
+		text__clean(p->text, REPORT_TEXT, set->all[i].name, strlen(set->all[i].name));
+		grid__print(t, p->out, i, words__cut_front(p->text, room));
+	}
+	if (!err && n < set->n)
+		fprintf(p->out, "+ %s\n",
+			text__counted(p->text, sizeof(p->text), set->n - n, "more scope"));
+	grid__free(t);
+	return err;
+}
+
 /* Notes that memory from before attach has no line, so new or gone rows may be that memory. */
 static void print_before(struct printer *p)
 {
@@ -613,6 +712,9 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 	print_table(printer);
 	print_list(printer, DIFF_NEW, "New");
 	print_list(printer, DIFF_GONE, "Gone");
+	err = print_scopes(printer);
+	if (err)
+		goto out;
 	print_before(printer);
 	print_check(printer);
 	fputc('\n', printer->out);

@@ -316,7 +316,9 @@ static int print_advised(const struct analysis *a, struct reports *s, int device
 
 	if (s->args->scopes)
 		err = scope_lines__read(a, s->args->which_line, &lines);
-	if (!err && advised)
+	if (err)
+		return err;
+	if (advised)
 		err = advisor__advise(advisor, (size_t)device, a->duration, &list);
 	if (!err)
 		err = print_recording(a, s, device, advised ? &list : NULL, lines);

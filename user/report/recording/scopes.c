@@ -13,6 +13,7 @@
 #include "record/stream.h"
 #include "report/doc.h"
 #include "report/recording/scope_lines.h"
+#include "report/recording/scope_set.h"
 #include "report/text.h"
 
 /* ---- the order: each scope is followed by those inside it ---- */
@@ -279,7 +280,7 @@ int report_text__scopes(FILE *out, const struct model *m, size_t device, const s
 	struct scope_table t = {
 		.out = out, .m = m, .device = device, .o = o, .cwd = facts__get(f, "cwd")
 	};
-	size_t n = model__scopes(m), *order = calloc(n + 1, sizeof(*order));
+	size_t *order = calloc(model__scopes(m) + 1, sizeof(*order)), n;
 	int err = -ENOMEM;
 	bool found;
 
@@ -409,7 +410,8 @@ static void put_path(struct json *j, const struct model *m, const struct scope_l
 	model__scope(m, scope, &s);
 	json__open_object(j, NULL);
 	json__string(j, "name", s.name);
-	json__string(j, "source", s.source ? scope_source__name(s.source) : "function");
+	json__string(j, "path", s.path);
+	json__string(j, "source", scope_source__name(s.source));
 	json__uint_or_null(j, "inside", s.parent != SIZE_MAX, s.parent);
 	json__uint(j, "runs", s.runs);
 	json__uint(j, "open_at_end", s.open);
