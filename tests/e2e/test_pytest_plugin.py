@@ -9,11 +9,11 @@ import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import harness
-from harness import REPO, TOOL, WORKLOADS, check, equal, installed, run, scratch
+from harness import WORKLOADS, check, equal, installed, run, scratch
 from test_inside import nobody
+from wheel import package
 
 SUITE = os.path.join(WORKLOADS, "pytest_suite")
-WHEEL = os.path.join(REPO, "tools", "packaging", "wheel")
 
 
 def line(name, text):
@@ -29,19 +29,6 @@ KEPT = [("test_fixture", "3.81 MiB", 1, line("conftest.py", "(1000000") + ", fix
         ("test_module_fixture", "273.4 KiB", 1, line("conftest.py", "(70000") + ", fixture buffer", "fixture buffer (scope module)", None),
         ("test_class_attribute", "214.8 KiB", 1, line("test_kept.py", "(55000") + " (test_class_attribute)", "global test_kept.Registry.shared['first']", "the end"),
         ("test_closure", "171.9 KiB", 1, line("test_kept.py", "(44000") + " (make_hook)", "global test_kept.hooks[*]'s cell tensor", "test_kept.py::test_frees")]
-
-
-def package(program=True):
-    """A folder with the package memtrace_bpf, as the wheel has it."""
-    path = scratch("package" if program else "package-alone")
-    if not os.path.exists(path):
-        os.makedirs(os.path.join(path, "memtrace_bpf"))
-        for name in ("pytest_plugin.py", "__init__.py.in"):
-            shutil.copy(os.path.join(WHEEL, name), os.path.join(path, "memtrace_bpf", name.replace(".in", "")))
-        if program:
-            os.mkdir(os.path.join(path, "memtrace_bpf", "bin"))
-            os.symlink(TOOL, os.path.join(path, "memtrace_bpf", "bin", "memtrace-bpf"))
-    return path
 
 
 def suite(*args, role="pytest", plugin=("-p", "memtrace_bpf.pytest_plugin"), user=(), where=package, files=SUITE, **variables):
@@ -108,7 +95,8 @@ def test_what_tests_keep():
     user, folder = nobody()
     files, where = os.path.join(folder, "suite"), os.path.join(folder, "package")
     shutil.copytree(SUITE, files)
-    shutil.copytree(package(), where, symlinks=True)
+    shutil.copytree(package(), where, ignore=lambda *_: ["bin"])
+    shutil.copytree(os.path.join(package(), "memtrace_bpf", "bin"), os.path.join(where, "memtrace_bpf", "bin"), symlinks=True)
     code, text = suite("--memtrace-leaks", "-rA", "test_kept.py", user=user, where=lambda: where, files=files)
     equal(code, 1, "exit: " + text[-3000:])
     same(kept(text), "what tests keep")

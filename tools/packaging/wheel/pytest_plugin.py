@@ -22,6 +22,8 @@ import types
 
 import pytest
 
+from memtrace_bpf.sizes import in_units, parse_size
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAM = os.path.join(HERE, "bin", "memtrace-bpf")
 # Tells the process that the plugin starts where its recordings are. It is removed from the environment at once.
@@ -41,31 +43,6 @@ _started = None
 
 class Failure(Exception):
     """The recorder or a command of memtrace-bpf gave no answer; the text says which and why."""
-
-
-# ---- sizes ----
-
-def parse_size(size):
-    """Bytes of 2147483648, '2G' or '2 GiB', as the command line takes them."""
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
-    found = re.match(r"\s*(\d+(?:\.\d+)?)\s*(B|[KMGTPE]|[KMGTPE]iB|)\s*\Z", size) if isinstance(size, str) else None
-    number = int(float(found.group(1)) * 1024 ** " KMGTPE".index(found.group(2).replace("B", "")[:1] or " ")) if found else 0
-    if not number:
-        raise ValueError("%r is not a size; try '2 GiB'" % (size,))
-    return number
-
-
-def in_units(size):
-    """Bytes for people, as in memtrace-bpf's own tables."""
-    if size < 1024:
-        return "%d B" % size
-    unit, value = "", float(size)
-    for unit in "KMGTPE":
-        value /= 1024
-        if value < 1023.995 or unit == "E":
-            break
-    return "%.*f %siB" % (1 if unit == "K" or value >= 999.995 else 2, value, unit)
 
 
 # ---- the recorder around pytest ----
