@@ -27,8 +27,8 @@ def machine(*lines, devices=1):
     return {**os.environ, "LD_LIBRARY_PATH": DRYRUN, "MEMTRACE_DRYRUN_NVML": path, "MEMTRACE_DRYRUN_DEVICES": str(devices)}
 
 
-def sleeper():
-    return spawn([sys.executable, "-c", "import time; time.sleep(600)"]).pid
+def sleeper(**env):
+    return spawn([sys.executable, "-c", "import time; time.sleep(600)"], env={**os.environ, **env}).pid
 
 
 def served(env, *args):
@@ -76,8 +76,8 @@ def samples(text, name):
 
 def test_metrics():
     """Each scrape asks for a look, and shows the last one. The figures add up to what is used; the labels are dcgm-exporter's."""
-    mine = sleeper()
-    s = served(machine("process 0 %d 4G" % mine, "process 0 1 2G", "more 0 3M", "reserved 0 450M"))
+    mine = sleeper(SLURM_JOB_ID="7714")
+    s = served(machine("process 0 %d 4G" % mine, "process 0 1 2G", "more 0 3M", "reserved 0 450M"), "--target", "job=%d" % mine)
     uuid = s.get("/api/devices").expect().json["devices"][0]["uuid"]
     text = until(lambda: (x := metrics(s)) and "memtrace_gpu_process_bytes{" in x and x, "figures of GPUs", 60)
     gpu = 'UUID="%s",gpu="0"' % uuid
@@ -87,6 +87,7 @@ def test_metrics():
     equal((parts, samples(text, "used")[gpu] + samples(text, "free")[gpu]), (samples(text, "used")[gpu], samples(text, "memory")[gpu]), "sums")
     check(abs(time.time() - float(re.search(r"^memtrace_gpu_sample_timestamp_seconds ([\d.]+)$", text, re.M)[1])) < 120, "time: %s", text)
     check("time.sleep" not in text, "a command line is in a label")
+    check(re.search(r'^memtrace_process_info\{.*pid="%d",hpc_job="7714"\} 1$' % mine, text, re.M), "the job in Slurm: %s", text)
 
 
 def ended(text, result):

@@ -137,7 +137,8 @@ struct watch_target {
 	char name[80];	     /* command, "python train.py", cleaned and cut */
 	char comm[64];
 	struct cgroup cgroup;
-	int64_t rank; /* rank; -1: not known */
+	int64_t rank;	  /* rank; -1: not known */
+	char hpc_job[48]; /* its job's ID in Slurm, LSF or PBS; "": none */
 	struct proc *proc;
 	int image, statm;      /* descriptors: proc__image() and /proc/PID/statm; negative: none */
 	uint64_t pages, rss;   /* pages of address space; resident bytes */

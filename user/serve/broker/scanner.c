@@ -233,7 +233,12 @@ static void send_process(struct look *l, const struct seen *s)
 			name = id;
 		put_clean(o, "container", *names.name ? names.name : name);
 		put_clean(o, "pod", *names.pod ? names.pod : c->pod);
+		put_clean(o, "container_name", names.name);
+		put_clean(o, "pod_name", names.pod);
+		put_clean(o, "namespace", names.space);
 	}
+	if (o)
+		put_clean(o, "hpc_job", s->t->hpc_job);
 	send_message(l, o);
 }
 
@@ -426,8 +431,14 @@ static json_t *device_figures_of(const struct watch_target *t, size_t i)
 	char name[16];
 	uint64_t n;
 	json_t *o;
+	int gpu;
 
 	o = json_pack("{s:s}", "device", watch_device__name(t, d, name));
+	gpu = t->smi && !nvml__is_dry_run(t->smi) ? nvml__gpu(t->smi, (unsigned)i) : -1;
+	if (o && gpu >= 0 && *gpus__get((unsigned)gpu)->uuid) {
+		put_clean(o, "uuid", gpus__get((unsigned)gpu)->uuid);
+		json_object_set_new(o, "gpu", json_integer(gpu));
+	}
 	for (int f = 0; o && f < FIG_NR; f++)
 		if (watch_device__figure(t, d, f, &n))
 			json_object_set_new(o, device_figures[f].json,

@@ -80,6 +80,14 @@ static json_t *resource_of(const struct state_process *p, const char *host)
 		add_text(attributes, "container.id", p->container);
 	if (*p->pod)
 		add_text(attributes, "k8s.pod.uid", p->pod);
+	if (*p->pod_name)
+		add_text(attributes, "k8s.pod.name", p->pod_name);
+	if (*p->namespace)
+		add_text(attributes, "k8s.namespace.name", p->namespace);
+	if (*p->container_name)
+		add_text(attributes, "container.name", p->container_name);
+	if (*p->hpc_job)
+		add_text(attributes, "hpc_job", p->hpc_job);
 	return json_pack("{s:o}", "attributes", attributes);
 }
 
@@ -142,15 +150,22 @@ static bool is_known(const struct state_device *d, int figure)
 /* A point for each device whose figure is known. *room: points that the request may still have. */
 static json_t *device_points(const struct state_process *p, int figure, size_t *room)
 {
-	json_t *points = json_array();
+	json_t *points = json_array(), *attributes;
+	char gpu[24];
 
 	for (size_t i = 0; i < p->n_devices && *room; i++) {
 		const struct state_device *d = &p->devices[i];
 
 		if (!is_known(d, figure))
 			continue;
-		add_point(points, p, attributes_of(p, "device", d->name),
-			  is_counter(&device_figures[figure]), d->figures[figure]);
+		attributes = attributes_of(p, "device", d->name);
+		if (*d->uuid) {
+			add_text(attributes, "UUID", d->uuid);
+			snprintf(gpu, sizeof(gpu), "%u", d->gpu);
+			add_text(attributes, "gpu", gpu);
+		}
+		add_point(points, p, attributes, is_counter(&device_figures[figure]),
+			  d->figures[figure]);
 		(*room)--;
 	}
 	return points;

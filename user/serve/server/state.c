@@ -128,6 +128,10 @@ static const struct field
 			     TEXT("target", SIZE_IN_PROCESS(target)),
 			     TEXT("container", SIZE_IN_PROCESS(container)),
 			     TEXT("pod", SIZE_IN_PROCESS(pod)),
+			     TEXT("container_name", SIZE_IN_PROCESS(container_name)),
+			     TEXT("pod_name", SIZE_IN_PROCESS(pod_name)),
+			     TEXT("namespace", SIZE_IN_PROCESS(namespace)),
+			     TEXT("hpc_job", SIZE_IN_PROCESS(hpc_job)),
 			     COUNT("rank", .nullable = true),
 			     { 0 } },
 	sample_fields[] = { PID,
@@ -138,6 +142,8 @@ static const struct field
 			    { 0 } },
 	device_fields[] = { FIELD("device", RAW, .required = true, .shortest = 1,
 				  .longest = SIZE_IN_DEVICE(name) - 1),
+			    TEXT("uuid", SIZE_IN_DEVICE(uuid)),
+			    FIELD("gpu", INTEGER, .max = 1 << 16),
 			    { 0 } },
 	trace_fields[] = { ID,
 			   FIELD("state", RAW, .required = true, .choices = trace_states),
@@ -276,6 +282,10 @@ static int take_process(struct state *s, json_t *msg)
 	copy_text(p->name, sizeof(p->name), msg, "name");
 	copy_text(p->container, sizeof(p->container), msg, "container");
 	copy_text(p->pod, sizeof(p->pod), msg, "pod");
+	copy_text(p->container_name, sizeof(p->container_name), msg, "container_name");
+	copy_text(p->pod_name, sizeof(p->pod_name), msg, "pod_name");
+	copy_text(p->namespace, sizeof(p->namespace), msg, "namespace");
+	copy_text(p->hpc_job, sizeof(p->hpc_job), msg, "hpc_job");
 	p->rank = json_is_integer(rank) ? json_integer_value(rank) : -1;
 	return 0;
 }
@@ -354,6 +364,8 @@ static int take_sample(struct state *s, json_t *msg)
 
 		memset(device, 0, sizeof(*device));
 		copy_text(device->name, sizeof(device->name), d, "device");
+		copy_text(device->uuid, sizeof(device->uuid), d, "uuid");
+		device->gpu = (unsigned)json_integer_value(json_object_get(d, "gpu"));
 		for (size_t k = 0; k < FIG_NR; k++) {
 			const json_t *v = json_object_get(d, device_figures[k].json);
 

@@ -42,6 +42,8 @@ void lows__add(struct lows *l, double time, uint64_t value);
 
 struct state_device {
 	char name[16]; /* device, "cuda:0" */
+	char uuid[80]; /* its GPU; "": not known */
+	unsigned gpu;  /* number of that GPU in the machine, as nvidia-smi counts */
 	unsigned has;  /* known figures: bits 1 << enum device_figure */
 	uint64_t figures[FIG_NR];
 };
@@ -51,7 +53,10 @@ struct state_process {
 	double started;	 /* start time in s since 1970; PID and start time identify the process */
 	char target[64]; /* name of the matching --target; "": none */
 	char name[96];	 /* command, "python train.py", valid UTF-8 without control characters */
-	char container[80], pod[80];
+	char container[80], pod[80]; /* name, or ID */
+	/* Names of container and pod, the pod's namespace, and the job in Slurm, LSF or PBS; "":
+	 * not known, or none. */
+	char container_name[80], pod_name[80], namespace[80], hpc_job[48];
 	int64_t rank; /* rank; -1: not known */
 	/* Number of the process within its target: the smallest one, from 0, that no other process
 	 * of the target has. It does not change while the process lives. */

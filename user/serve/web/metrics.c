@@ -393,6 +393,23 @@ static void put_targets(struct metrics_writer *w)
 	}
 }
 
+/* Adds the names of container, pod and job, as dcgm-exporter calls them. */
+static void put_owner_labels(struct metrics_writer *w, const struct state_process *p)
+{
+	const struct {
+		const char *label, *value;
+	} owners[] = {
+		{ "container", p->container_name },
+		{ "pod", p->pod_name },
+		{ "namespace", p->namespace },
+		{ "hpc_job", p->hpc_job },
+	};
+
+	for (size_t i = 0; i < COUNT(owners); i++)
+		if (*owners[i].value)
+			openmetrics__label(w->out, owners[i].label, owners[i].value, true);
+}
+
 /* Writes the PIDs and containers: the only series whose labels change when a job restarts. */
 static void put_infos(struct metrics_writer *w)
 {
@@ -411,6 +428,7 @@ static void put_infos(struct metrics_writer *w)
 			openmetrics__label(w->out, "container_id", p->container, true);
 		if (*p->pod)
 			openmetrics__label(w->out, "pod_uid", p->pod, true);
+		put_owner_labels(w, p);
 		fputs("} 1\n", w->out);
 	}
 }
@@ -508,6 +526,19 @@ static void put_uses_of_host(struct metrics_writer *w)
 	put_host_use(w, &free, "free");
 }
 
+/* Adds the name of a device in its process, and its GPU as dcgm-exporter names it. */
+static void put_device_labels(struct metrics_writer *w, const struct state_device *d)
+{
+	char number[24];
+
+	openmetrics__label(w->out, "device", d->name, true);
+	if (!*d->uuid)
+		return;
+	openmetrics__label(w->out, "UUID", d->uuid, true);
+	snprintf(number, sizeof(number), "%u", d->gpu);
+	openmetrics__label(w->out, "gpu", number, true);
+}
+
 /* Writes a figure of all devices, of which at most METRICS_DEVICES are shown. */
 static void put_figure(struct metrics_writer *w, const struct openmetrics_family *f,
 		       enum device_figure figure)
@@ -523,7 +554,7 @@ static void put_figure(struct metrics_writer *w, const struct openmetrics_family
 			if (!(p->devices[d].has & 1U << figure))
 				continue;
 			open_process_labels(w, f, p);
-			openmetrics__label(w->out, "device", p->devices[d].name, true);
+			put_device_labels(w, &p->devices[d]);
 			fprintf(w->out, "} %" PRIu64 "\n", p->devices[d].figures[figure]);
 		}
 	}

@@ -13,6 +13,7 @@
 #include "base/io.h"
 #include "base/text.h"
 #include "capture/session.h"
+#include "inspect/gpu_holders.h"
 #include "inspect/cuda.h"
 #include "inspect/elf.h"
 #include "inspect/proc.h"
@@ -44,20 +45,36 @@ static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 	return -ENOENT;
 }
 
-/* The rank of the process, from its environment; -1: not known. */
-static int64_t read_rank(const struct proc *p)
+/* Sets the job of the process, as its control group or its environment names it. */
+static void set_hpc_job(struct watch_target *t, const struct initial_env *e)
+{
+	struct holder_process *p = calloc(1, sizeof(*p));
+	const char *id;
+
+	if (!p)
+		return;
+	holder_process__set_job(p, t->cgroup.path, e->text ? e->text : "", e->size);
+	id = strchr(p->job, ' '); /* "slurm 123" */
+	if (id && strncmp(p->job, "ray ", 4) != 0)
+		snprintf(t->hpc_job, sizeof(t->hpc_job), "%.*s", (int)strcspn(id + 1, ","), id + 1);
+	free(p);
+}
+
+/* Sets rank and job of the process, from its environment. */
+static void read_environment(struct watch_target *t)
 {
 	struct initial_env e = { .text = calloc(1, ENVIRON_MOST) };
 	struct rank_env r = { 0 };
 	ssize_t got;
 
-	got = e.text ? io__text_of_process(proc__pid(p), "environ", e.text, ENVIRON_MOST) : 0;
+	got = e.text ? io__text_of_process(t->pid, "environ", e.text, ENVIRON_MOST) : 0;
 	if (got > 0) {
 		e.size = (size_t)got;
 		rank_env__find(get_variable, &e, &r);
 	}
+	t->rank = r.has_rank ? (int64_t)r.rank : -1;
+	set_hpc_job(t, &e);
 	free(e.text);
-	return r.has_rank ? (int64_t)r.rank : -1;
 }
 
 struct watch_target *watch_target__new(const struct pick_process *p, bool files_only, int *err)
@@ -87,7 +104,7 @@ struct watch_target *watch_target__new(const struct pick_process *p, bool files_
 	}
 	*err = 0;
 	t->image = proc__image(t->proc);
-	t->rank = read_rank(t->proc);
+	read_environment(t);
 	return t;
 fail:
 	watch_target__free(t);

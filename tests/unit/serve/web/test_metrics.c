@@ -138,20 +138,27 @@ static void test_figures(void **unused)
 	p->rss = UINT64_MAX;
 	p->time = 1700000100.25;
 	snprintf(p->pod, sizeof(p->pod), "0b1c");
+	snprintf(p->container_name, sizeof(p->container_name), "trainer");
+	snprintf(p->pod_name, sizeof(p->pod_name), "train-0");
+	snprintf(p->namespace, sizeof(p->namespace), "team");
+	snprintf(p->hpc_job, sizeof(p->hpc_job), "991");
 	add_device(p, "cuda:0", ~0U);
+	snprintf(p->devices[0].uuid, sizeof(p->devices[0].uuid), "GPU-1a2b");
+	p->devices[0].gpu = 5;
 	add_device(p, "cuda:1", 1U << FIG_ALLOCATED);
 	add_process(s, 4243, "train", 1, -1);
 	text = written(s, &m, false);
 	check_has(text, "memtrace_target_processes{target=\"train\",kind=\"pattern\"} 2");
 	check_has(text, "memtrace_process_info{target=\"train\",process=\"0\",rank=\"3\",pid="
-			"\"4242\",pod_uid=\"0b1c\"} 1");
+			"\"4242\",pod_uid=\"0b1c\",container=\"trainer\",pod=\"train-0\",namespace="
+			"\"team\",hpc_job=\"991\"} 1");
 	check_has(text, "memtrace_process_info{target=\"train\",process=\"1\",pid=\"4243\"} 1");
 	check_has(text, "memtrace_allocated_bytes{target=\"train\",process=\"0\",rank=\"3\",device="
-			"\"cuda:0\"} 4242000");
+			"\"cuda:0\",UUID=\"GPU-1a2b\",gpu=\"5\"} 4242000");
 	check_has(text, "memtrace_allocated_bytes{target=\"train\",process=\"0\",rank=\"3\",device="
 			"\"cuda:1\"} 4242000");
 	check_has(text, "memtrace_ooms_total{target=\"train\",process=\"0\",rank=\"3\",device="
-			"\"cuda:0\"} 4242005");
+			"\"cuda:0\",UUID=\"GPU-1a2b\",gpu=\"5\"} 4242005");
 	check_has(text, "memtrace_resident_bytes{target=\"train\",process=\"0\",rank=\"3\"} "
 			"18446744073709551615");
 	check_has(text, "memtrace_sample_timestamp_seconds{target=\"train\",process=\"0\",rank="
