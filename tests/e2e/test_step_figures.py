@@ -174,7 +174,7 @@ def test_only_the_jobs_user():
     """Another user gets nothing, the job's own user everything; a socket in a folder of others is not believed."""
     if not IS_ROOT:
         raise Skip("needs root, to run programs as somebody else")
-    ask = "import sys; sys.path.insert(0, %r); import figures; r = figures.Reader(int(sys.argv[1])); r.read(3); print(len(r.recorders))"
+    ask = "import sys; sys.path.insert(0, %r); import figures; r = figures.Reader(int(sys.argv[1])); r.read(3); print(sum(1 for x in r.recorders.values() if x.you))"
     job = Job()
     recorder = job.record(scratch("user.mtr"))
     job.do("step", 5)
@@ -184,8 +184,8 @@ def test_only_the_jobs_user():
     subprocess.run(["cp", MODULE, folder], check=True)
     command = [sys.executable, "-c", ask % folder, str(job.pid)]
     as_nobody = subprocess.run([*AS_NOBODY, "/usr/bin/python3", *command[1:]], capture_output=True, text=True)
-    equal((as_nobody.stdout, as_nobody.stderr), ("0\n", ""), "recorders that nobody reads")
-    equal(subprocess.run(command, capture_output=True, text=True).stdout, "1\n", "recorders that root reads")
+    equal((as_nobody.stdout, as_nobody.stderr), ("0\n", ""), "recorders that greet nobody")
+    equal(subprocess.run(command, capture_output=True, text=True).stdout, "1\n", "recorders that greet root")
     harness.interrupt(recorder)
     job.p.stop()
     open_folder = scratch("open")
@@ -329,4 +329,5 @@ def test_errors():
         check(done.returncode == status and text in done.stderr, "%s: exit %d, %s", options, done.returncode, done.stderr)
 
 
-run(globals())
+if __name__ == "__main__":
+    run(globals())
