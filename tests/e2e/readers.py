@@ -21,7 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 REPO = os.path.dirname(os.path.dirname(HERE))
 FOREIGN = os.path.join(REPO, "tests", "foreign")
 SUFFIX = {"html": ".html", "flamegraph": ".html", "folded": ".collapsedstack.txt", "speedscope": ".speedscope.json", "timeline": ".json",
-          "perfetto": ".perfetto.json", "pprof": ".pb.gz", "snapshot": ".pickle", "tensorboard": ".tfevents",
+          "perfetto": ".perfetto.json", "pprof": ".pb.gz", "otlp": ".otlp.pb", "snapshot": ".pickle", "tensorboard": ".tfevents",
           "openmetrics": ".om.txt", "csv": ".csv", "ndjson": ".ndjson"}
 LARGE = 64 << 20  # bytes; readers that load whole files skip larger ones
 
@@ -221,6 +221,47 @@ def pprof(path):
         for name, v in zip(("allocs", "total", None, "peak"), values):
             if name:
                 figures[strings[labels["device"]], name] += v
+    return dict(figures)
+
+
+def otlp(path):
+    """A profile of OpenTelemetry, by the numbers of profiles.proto: entry 0 of each table is empty, and each number has its entry."""
+    with open(path, "rb") as f:
+        resources, tables = (list(fields(v)) for _, v in sorted(fields(f.read())))
+    table = {n: [v for k, v in tables if k == n] for n in range(1, 8)}
+    must(all(not table[n][0] for n in table), "otlp: the first entries are not empty")
+    must(all(len(set(table[n])) == len(table[n]) for n in (5, 6, 7)), "otlp: an entry twice")
+    strings = [s.decode("utf-8") for s in table[5]]
+
+    def numbers(packed):
+        """The varints of a packed list: as fields without a key of their own."""
+        found, value, shift = [], 0, 0
+        for byte in packed:
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                found.append(value)
+                value = shift = 0
+        return found
+
+    def attribute(number):
+        parts = dict(fields(table[6][number]))
+        return strings[parts[1]], dict(fields(parts[2]))[1].decode("utf-8")
+
+    for stack in table[7][1:]:
+        locations = numbers(dict(fields(stack))[1])
+        must(locations and all(0 < n < len(table[2]) for n in locations), "otlp: a stack without its locations")
+    for location in table[2][1:]:
+        must(0 < dict(fields(dict(fields(location))[3]))[1] < len(table[3]), "otlp: a location without its function")
+    figures, types = defaultdict(int), []
+    for profile in (list(fields(v)) for k, v in fields(dict(resources)[2]) if k == 2):
+        of = dict(fields(dict(profile)[1]))
+        types.append((strings[of[1]], strings[of[2]]))
+        for sample in (dict(fields(v)) for k, v in profile if k == 2):
+            must(0 < sample[1] < len(table[7]), "otlp: a sample without its stack")
+            if types[-1][0] == "inuse_space":
+                figures[dict(map(attribute, numbers(sample[2])))["device"], "peak"] += sum(numbers(sample[4]))
+    must(types == [("inuse_space", "bytes"), ("inuse_objects", "count")], "otlp: profiles %r", types)
     return dict(figures)
 
 
@@ -449,6 +490,10 @@ def from_readers(name):
     return lambda path: in_venv("readers", name, path)
 
 
+def otlp_py(path):
+    return in_venv("loggers", "otlp", path)
+
+
 def tensorboard_py(path):
     return {k: bytes_of_mib(v) for k, v in in_venv("readers", "tensorboard", path).items()}
 
@@ -462,7 +507,7 @@ def pandas_small(name):
 
 
 OWN = {"html": html, "flamegraph": flamegraph, "folded": folded, "speedscope": speedscope, "timeline": timeline, "perfetto": perfetto,
-       "pprof": pprof, "snapshot": snapshot, "tensorboard": tensorboard, "openmetrics": openmetrics, "csv": csv_, "ndjson": ndjson}
+       "pprof": pprof, "otlp": otlp, "snapshot": snapshot, "tensorboard": tensorboard, "openmetrics": openmetrics, "csv": csv_, "ndjson": ndjson}
 THEIRS = {
     "html": {"Chromium": chromium_page},
     "flamegraph": {"Chromium": chromium_flamegraph},
@@ -472,6 +517,7 @@ THEIRS = {
     "perfetto": {"trace_processor": trace_processor},
     "pprof": {"go tool pprof": go_pprof},
     "snapshot": {"_memory_viz.py": memory_viz, "MemoryViz.js": memory_viz_js},
+    "otlp": {"opentelemetry-proto": otlp_py},
     "tensorboard": {"tensorboard": tensorboard_py},
     "openmetrics": {"prometheus_client": from_readers("openmetrics")},
     "csv": {"pandas": pandas_small("csv")},

@@ -114,7 +114,7 @@ def test_a_full_disk_is_no_success():
 def test_from_a_pipe():
     with open(recording("tiny"), "rb") as f:
         data = f.read()
-    for name in ("perfetto", "pprof", "snapshot", "openmetrics", "csv", "ndjson", "tensorboard"):
+    for name in ("perfetto", "pprof", "otlp", "snapshot", "openmetrics", "csv", "ndjson", "tensorboard"):
         done = subprocess.run([harness.TOOL, "export", name, "-", "-o", "-"], input=data, capture_output=True, timeout=60, check=False)
         if name == "tensorboard":
             check(done.returncode == 2 and not done.stdout and b"save it to a file first" in done.stderr, "tensorboard of a pipe: %r", done.stderr)

@@ -95,8 +95,7 @@ def event_file(folder):
         values = {}
         for _, value in readers.fields(event.get(5, b"")):
             value = dict(readers.fields(value))
-            equal(value[9], b"\x0a\x09\x0a\x07scalars", "metadata")
-            values[value[1].decode()] = struct.unpack("<d", dict(readers.fields(value[8]))[6])[0]
+            values[value[1].decode()] = value[2]
         if values:
             found.append((event[2], values))
         else:
@@ -320,7 +319,19 @@ def test_stand_in_clients():
             del sys.modules[name]
     log.log(values, 7, 1.5)
     log.close()
-    equal(client.calls, [("log_batch", ("the run",), {"metrics": [("memtrace/step", 7.0, 1500, 7), ("memtrace/cuda_0/peak_MiB", 7.25, 1500, 7)]})], "calls of MLflow")
+    equal(client.calls, [("log_batch", ("the run",), {"metrics": [("memtrace/cuda_0/peak_MiB", 7.25, 1500, 7)]})], "calls of MLflow")
+
+
+def test_large_sizes_in_tensorboard():
+    """Sizes that no float of 32 bits has: both values together are exact."""
+    folder = scratch("large")
+    log, sizes = figures.TensorBoard(folder), [80 * 1024 * MIB + 512, 3 * MIB, (1 << 40) - 1]
+    for n, size in enumerate(sizes):
+        log.log({"memtrace/step": n, "memtrace/cuda_0/peak_MiB": size / MIB}, n + 1, 1e9)
+    log.close()
+    name = "memtrace/cuda_0/peak_"
+    equal([(step, v[name + "MiB"] * MIB + v.get(name + "rest_bytes", 0)) for step, v in event_file(folder)], list(enumerate(sizes, 1)), "sizes")
+    equal([name + "rest_bytes" in v for _, v in event_file(folder)], [True, False, True], "values of their own")
 
 
 def test_errors():

@@ -27,16 +27,21 @@ def free_port():
         return s.getsockname()[1]
 
 
-def mlflow_server(folder):
+def served(folder, *words):
+    """A server of Python, with its port as the last word, and its address once it answers."""
     port = free_port()
-    p = spawn([python("loggers"), "-m", "mlflow", "server", "--backend-store-uri", "sqlite:///%s/mlflow.db" % folder, "--default-artifact-root", folder,
-               "--host", "127.0.0.1", "--port", str(port), "--workers", "1"], cwd=folder, session=True)
+    p = spawn([python("loggers"), "-m", *words, str(port)], cwd=folder, session=True)
 
     def answers():
         with socket.socket() as s:
             return s.connect_ex(("127.0.0.1", port)) == 0
-    until(answers, "MLflow's server", 180)
+    until(answers, "the server of " + words[0], 180)
     return p, "http://127.0.0.1:%d" % port
+
+
+def mlflow_server(folder):
+    return served(folder, "mlflow", "server", "--backend-store-uri", "sqlite:///%s/mlflow.db" % folder, "--default-artifact-root", folder, "--host", "127.0.0.1",
+                  "--workers", "1", "--port")
 
 
 def writers(job, folder, uri):
@@ -72,16 +77,17 @@ def test_loggers_own_readers():
     recorded = of_recording(path)
     equal([of_step(s) for s in watch.steps], recorded, "steps, and the recording's")
     offline, = glob.glob(os.path.join(folder, "wandb", "offline-run-*", "*.wandb"))
+    board, address = served(folder, "tensorboard.main", "--logdir", "runs", "--port")
+    until(lambda: len(read_back("shown", address)) == len(recorded), "TensorBoard to have read the file", 60)
     names = ("memtrace/cuda_0/peak_MiB", "memtrace/cuda_0/allocated_MiB", "memtrace/cuda_0/reserved_MiB")
-    for words in (("tensorboard", os.path.join(folder, "runs")), ("wandb", offline), ("mlflow", uri)):
+    for words in (("tensorboard", os.path.join(folder, "runs")), ("shown", address), ("wandb", offline), ("mlflow", uri)):
         found = read_back(*words)
         equal([(step, *(values[n] * MIB for n in names)) for step, values in sorted(found.items())],
               [(*r, t["reserved"]) for r, t in zip(recorded, told)], "read back from " + words[0])
         check(all(any(n.startswith("memtrace/scope/make_samples/cuda_0/") for n in v) for v in found.values()), "%s: the scope is not there", words[0])
-    if os.environ.get("MEMTRACE_LOOK"):  # to look at the charts
-        print(folder, uri)
-        input()
+    board.stop()
     server.stop()
 
 
-run(globals())
+if __name__ == "__main__":
+    run(globals())

@@ -47,6 +47,22 @@ def timeline(path):
     return found
 
 
+def otlp(path):
+    from opentelemetry.proto.collector.profiles.v1development import profiles_service_pb2
+    with open(path, "rb") as f:
+        request = profiles_service_pb2.ExportProfilesServiceRequest.FromString(f.read())
+    tables, found = request.dictionary, {}
+    profile = request.resource_profiles[0].scope_profiles[0].profiles[0]
+    assert tables.string_table[profile.sample_type.type_strindex] == "inuse_space"
+    for sample in profile.samples:
+        attributes = [tables.attribute_table[i] for i in sample.attribute_indices]
+        device, = [a.value.string_value for a in attributes if tables.string_table[a.key_strindex] == "device"]
+        assert all(tables.function_table[line.function_index].name_strindex for i in tables.stack_table[sample.stack_index].location_indices
+                   for line in tables.location_table[i].lines)
+        found[device + " peak"] = found.get(device + " peak", 0) + sum(sample.values)
+    return found
+
+
 def tensorboard(path):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     accumulator = EventAccumulator(path, size_guidance={"scalars": 0})

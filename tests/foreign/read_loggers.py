@@ -2,27 +2,40 @@
 """
 Reads back what memtrace_bpf.figures wrote, with the loggers' own code, in the environment of `tools/deps.sh loggers`:
 
-    read_loggers.py tensorboard LOGDIR | wandb FILE.wandb | mlflow URI
+    read_loggers.py tensorboard LOGDIR | shown URL-OF-TENSORBOARD | wandb FILE.wandb | mlflow URI
 
 Prints {step: {name: value}} as JSON.
 """
 import json
 import struct
 import sys
+import urllib.parse
+import urllib.request
 from collections import defaultdict
 
 
 def tensorboard(logdir):
-    """By the reader of event files, as TensorBoard's own server uses it."""
+    """By the reader of event files. The page's charts come from another one: see shown()."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-    from tensorboard.util import tensor_util
     found = defaultdict(dict)
-    events = EventAccumulator(logdir, size_guidance={"tensors": 0})
+    events = EventAccumulator(logdir, size_guidance={"scalars": 0})
     events.Reload()
-    for tag in events.Tags()["tensors"]:
-        assert events.SummaryMetadata(tag).plugin_data.plugin_name == "scalars", tag
-        for e in events.Tensors(tag):
-            found[e.step][tag] = float(tensor_util.make_ndarray(e.tensor_proto).item())
+    for tag in events.Tags()["scalars"]:
+        for e in events.Scalars(tag):
+            found[e.step][tag] = e.value
+    return found
+
+
+def shown(url):
+    """By TensorBoard's server, which has a fast reader of its own: what the charts of its page show."""
+    def get(path):
+        with urllib.request.urlopen(url + "/data/plugin/scalars/" + path, timeout=60) as r:
+            return json.load(r)
+    found = defaultdict(dict)
+    for run, tags in get("tags").items():
+        for tag in tags:
+            for _, step, value in get("scalars?" + urllib.parse.urlencode({"run": run, "tag": tag})):
+                found[step][tag] = value
     return found
 
 
@@ -74,4 +87,4 @@ def mlflow(uri):
     return found
 
 
-print(json.dumps({"tensorboard": tensorboard, "wandb": wandb, "mlflow": mlflow}[sys.argv[1]](sys.argv[2])))
+print(json.dumps({"tensorboard": tensorboard, "shown": shown, "wandb": wandb, "mlflow": mlflow}[sys.argv[1]](sys.argv[2])))

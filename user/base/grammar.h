@@ -21,8 +21,8 @@
 /* Export formats, in the order of help. */
 #define EXPORT_WORDS(first, next)                                                                  \
 	first(html) next(flamegraph) next(folded) next(speedscope) next(timeline) next(perfetto)   \
-		next(pprof) next(snapshot) next(tensorboard) next(openmetrics) next(csv)           \
-			next(ndjson)
+		next(pprof) next(otlp) next(snapshot) next(tensorboard) next(openmetrics)          \
+			next(csv) next(ndjson)
 
 #define WORD_ITEM(word) #word, /* an item of an array of names */
 #define WORD_ARRAY(words) words(WORD_ITEM, WORD_ITEM)

@@ -46,6 +46,7 @@ enum {
 	OPT_NO_DRY_RUN,
 	OPT_PYROSCOPE,
 	OPT_OTLP,
+	OPT_OTLP_PROFILES,
 	OPT_PUSH_EVERY,
 	OPT_PUSH_PROFILE,
 	OPT_PUSH_TOKEN,
@@ -115,6 +116,8 @@ static const struct argp_option options[] = {
 	{ NULL, 0, NULL, 0, "Pushing to other servers", 4 },
 	{ "push-pyroscope", OPT_PYROSCOPE, "URL", 0, "Send profiles to a Pyroscope server", 4 },
 	{ "push-otlp", OPT_OTLP, "URL", 0, "Send metrics by OTLP over HTTP", 4 },
+	{ "push-otlp-profiles", OPT_OTLP_PROFILES, "URL", 0,
+	  "Send profiles of live memory by OTLP over HTTP", 4 },
 	{ "push-every", OPT_PUSH_EVERY, "TIME", OPTION_RARE,
 	  "Interval (default 15s for metrics, 5m for profiles)", 4 },
 	{ "push-profile", OPT_PUSH_PROFILE, "TIME", OPTION_RARE,
@@ -328,15 +331,17 @@ static void check_options(const struct serve_args *a, struct argp_state *state)
 				  "describe a simulated GPU");
 	if ((a->tls_cert != NULL) != (a->tls_key != NULL))
 		argp_error(state, "--tls-cert and --tls-key need each other");
-	if (!a->push_pyroscope && !a->push_otlp &&
+	if (!a->push_pyroscope && !a->push_otlp && !a->push_otlp_profiles &&
 	    (a->push_every || a->push_profile || a->push_token_file || a->push_ca ||
 	     a->push_insecure))
 		argp_error(state,
-			   "options --push-... need --push-pyroscope URL or --push-otlp URL");
+			   "options --push-... need --push-pyroscope URL, --push-otlp URL or "
+			   "--push-otlp-profiles URL");
 	if (a->push_insecure && !a->push_token_file)
 		argp_error(state, "--push-insecure needs --push-token-file");
 	check_push(a, a->push_pyroscope, "--push-pyroscope", state);
 	check_push(a, a->push_otlp, "--push-otlp", state);
+	check_push(a, a->push_otlp_profiles, "--push-otlp-profiles", state);
 }
 
 /* Parses the options about limits. ARGP_ERR_UNKNOWN: key is another option. */
@@ -393,6 +398,9 @@ static error_t parse_push(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_OTLP:
 		parse_url(state, "--push-otlp", arg, &a->push_otlp);
+		break;
+	case OPT_OTLP_PROFILES:
+		parse_url(state, "--push-otlp-profiles", arg, &a->push_otlp_profiles);
 		break;
 	case OPT_PUSH_EVERY:
 		a->push_every = parse_time(state, "--push-every", arg, SECOND / 2);

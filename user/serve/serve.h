@@ -72,9 +72,10 @@ struct serve_args {
 	unsigned devices; /* number of devices; 0: the default of `run --dry-run-cuda` */
 	bool no_dry_run;  /* commands use the machine's real CUDA devices instead */
 	/* Servers that push sends to. NULL: none. */
-	const char *push_pyroscope, *push_otlp; /* URLs of Pyroscope and of an OTLP collector */
-	uint64_t push_every;			/* time between two pushes, in ns */
-	uint64_t push_profile;			/* length of the capture for each profile, in ns */
+	const char *push_pyroscope;		    /* URL of Pyroscope */
+	const char *push_otlp, *push_otlp_profiles; /* of OTLP collectors of metrics and profiles */
+	uint64_t push_every;			    /* time between two pushes, in ns */
+	uint64_t push_profile; /* length of the capture for each profile, in ns */
 	const char *push_token_file, *push_ca;
 	bool push_insecure; /* the token may be sent to http URLs of other machines */
 	struct serve_secrets secrets;

@@ -52,6 +52,8 @@ class Step:
         if self.whole and self.seconds is not None:
             found[prefix + "step_seconds"] = self.seconds
         for d in self.devices:
+            if d["device"] == "cpu" and d["peak_allocated"] < MIB and len(self.devices) > 1:
+                continue  # scalars of a job on a GPU
             at = "%s%s/" % (prefix, plain(d["device"]))
             found[at + "peak_MiB"] = d["peak_allocated"] / MIB
             found[at + "allocated_MiB"] = d["allocated"] / MIB
@@ -354,8 +356,8 @@ def field(no, data):
 
 
 class TensorBoard:
-    """An event file in the folder logdir. Values are doubles, in the form that TensorBoard 2 reads."""
-    METADATA = field(9, field(1, field(1, b"scalars")))
+    """An event file in the folder logdir. TensorBoard's charts have floats of 32 bits. If that is not exact for a size, what is missing
+    is a value of its own: NAME_rest_bytes next to NAME_MiB."""
 
     def __init__(self, logdir):
         os.makedirs(logdir, exist_ok=True)
@@ -373,8 +375,12 @@ class TensorBoard:
     def log(self, values, step, when):
         summary = b""
         for tag, value in values.items():
-            tensor = b"\x08\x02\x12\x00" + field(6, struct.pack("<d", value))  # a double without dimensions
-            summary += field(1, field(1, tag.encode()) + field(8, tensor) + self.METADATA)
+            if tag.endswith("/step"):
+                continue
+            short = struct.pack("<f", value)
+            rest = (value - struct.unpack("<f", short)[0]) * MIB if tag.endswith("_MiB") else 0
+            for name, data in ((tag, short), (tag[:-3] + "rest_bytes", struct.pack("<f", rest)))[:2 if rest else 1]:
+                summary += field(1, field(1, name.encode()) + b"\x15" + data)
         self._event(when, step, field(5, summary))
 
     def close(self):
@@ -422,7 +428,7 @@ class MLflow:
         self.run_id = run_id
 
     def log(self, values, step, when):
-        metrics = [self.metric(name, float(value), int(when * 1000), step) for name, value in values.items()]
+        metrics = [self.metric(name, float(value), int(when * 1000), step) for name, value in values.items() if not name.endswith("/step")]
         for i in range(0, len(metrics), 1000):  # as many as a request may have
             self.client.log_batch(self.run_id, metrics=metrics[i:i + 1000])
 

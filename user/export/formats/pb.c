@@ -45,7 +45,7 @@ static void put(struct pb *b, const void *data, size_t n)
 	b->len += n;
 }
 
-static void put_varint(struct pb *b, uint64_t v)
+void pb__varint(struct pb *b, uint64_t v)
 {
 	if (!make_room(b, VARINT_MAX))
 		return;
@@ -56,13 +56,13 @@ static void put_varint(struct pb *b, uint64_t v)
 
 static void put_key(struct pb *b, uint32_t field, enum wire wire)
 {
-	put_varint(b, (uint64_t)field << 3 | wire);
+	pb__varint(b, (uint64_t)field << 3 | wire);
 }
 
 void pb__uint(struct pb *b, uint32_t field, uint64_t v)
 {
 	put_key(b, field, WIRE_VARINT);
-	put_varint(b, v);
+	pb__varint(b, v);
 }
 
 void pb__float(struct pb *b, uint32_t field, float v)
@@ -75,20 +75,26 @@ void pb__float(struct pb *b, uint32_t field, float v)
 	put(b, &bits, sizeof(bits));
 }
 
+void pb__fixed64(struct pb *b, uint32_t field, uint64_t v)
+{
+	uint64_t bits = htole64(v);
+
+	put_key(b, field, WIRE_64);
+	put(b, &bits, sizeof(bits));
+}
+
 void pb__double(struct pb *b, uint32_t field, double v)
 {
 	uint64_t bits;
 
 	memcpy(&bits, &v, sizeof(bits));
-	bits = htole64(bits);
-	put_key(b, field, WIRE_64);
-	put(b, &bits, sizeof(bits));
+	pb__fixed64(b, field, bits);
 }
 
 static void put_bytes(struct pb *b, uint32_t field, const void *data, size_t len)
 {
 	put_key(b, field, WIRE_BYTES);
-	put_varint(b, len);
+	pb__varint(b, len);
 	put(b, data, len);
 }
 

@@ -17,6 +17,9 @@ void pb__clear(struct pb *b); /* empties the message, but keeps its memory and i
 void pb__uint(struct pb *b, uint32_t field, uint64_t v); /* uint64, int64, bool, enum */
 void pb__float(struct pb *b, uint32_t field, float v);
 void pb__double(struct pb *b, uint32_t field, double v);
+void pb__fixed64(struct pb *b, uint32_t field, uint64_t v);
+/* Adds a value of a packed list, which pb__message() then adds to its message. */
+void pb__varint(struct pb *b, uint64_t v);
 void pb__string(struct pb *b, uint32_t field, const char *s); /* must be UTF-8 */
 /* Adds a message as a field of b. If it has failed, b fails, too. */
 void pb__message(struct pb *b, uint32_t field, const struct pb *message);

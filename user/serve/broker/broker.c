@@ -906,7 +906,8 @@ static int start_broker(struct broker *b)
 	if (b->can_trace && start_peer(b, PEER_LOOK))
 		return EXIT_FAILED;
 	wait_for_first_search(b);
-	if ((b->args->push_pyroscope || b->args->push_otlp) && start_peer(b, PEER_PUSH))
+	if ((b->args->push_pyroscope || b->args->push_otlp || b->args->push_otlp_profiles) &&
+	    start_peer(b, PEER_PUSH))
 		return EXIT_FAILED;
 	if (start_peer(b, PEER_WEB))
 		return EXIT_FAILED;

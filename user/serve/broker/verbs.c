@@ -119,9 +119,8 @@ static void open_file(struct peer *p, json_t *msg)
 /* Forwards the counts of pushed profiles and metrics, for /metrics. */
 static void forward_counts(struct peer *p, json_t *msg)
 {
-	static const char *const ways[] = { "pyroscope", "otlp" }, *const counts[] = { "sent",
-										       "failed",
-										       "dropped" };
+	static const char *const ways[] = { "pyroscope", "otlp", "otlp_profiles" },
+				 *const counts[] = { "sent", "failed", "dropped" };
 	json_t *o = json_pack("{s:s}", "event", "push");
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -245,10 +247,151 @@ json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 	return json_pack("{s:o}", "resourceMetrics", resources);
 }
 
-char *otlp__url(const char *base)
+/* ---- profiles: Protocol Buffers ---- */
+
+static void put_varint(FILE *out, uint64_t v)
 {
-	static const char path[] = "/v1/metrics";
-	size_t len = strlen(base), path_len = sizeof(path) - 1;
+	for (; v > 127; v >>= 7)
+		fputc((int)(v & 127) | 128, out);
+	fputc((int)v, out);
+}
+
+/* Writes a field with a message or a text. */
+static void put_field(FILE *out, unsigned number, const void *data, size_t size)
+{
+	put_varint(out, number << 3 | 2);
+	put_varint(out, size);
+	fwrite(data, 1, size, out);
+}
+
+/* Opens a message that is written to *text. NULL: no memory. */
+static FILE *open_message(char **text, size_t *size)
+{
+	*text = NULL;
+	return open_memstream(text, size);
+}
+
+/* Closes the message and adds it to out as a field. Returns 0 or -ENOMEM. */
+static int close_message(FILE *message, FILE *out, unsigned number, char **text, const size_t *size)
+{
+	int err = fclose(message) ? -ENOMEM : 0;
+
+	if (!err)
+		put_field(out, number, *text, *size);
+	free(*text);
+	return err;
+}
+
+/* Adds an attribute of a resource: KeyValue, with an AnyValue that is a text or a number. */
+static int put_attribute(FILE *out, const json_t *attribute)
+{
+	const char *key = json_string_value(json_object_get(attribute, "key"));
+	const json_t *value = json_object_get(attribute, "value");
+	const char *text = json_string_value(json_object_get(value, "stringValue"));
+	const char *number = json_string_value(json_object_get(value, "intValue"));
+	char *kept, *kept_value;
+	size_t size, value_size;
+	FILE *pair = open_message(&kept, &size), *any;
+	int err;
+
+	if (!pair)
+		return -ENOMEM;
+	put_field(pair, 1, key, strlen(key));
+	any = open_message(&kept_value, &value_size);
+	if (!any) {
+		fclose(pair);
+		free(kept);
+		return -ENOMEM;
+	}
+	if (text) {
+		put_field(any, 1, text, strlen(text));
+	} else {
+		put_varint(any, 3 << 3);
+		put_varint(any, strtoull(number, NULL, 10));
+	}
+	err = close_message(any, pair, 2, &kept_value, &value_size);
+	return close_message(pair, out, 1, &kept, &size) ?: err;
+}
+
+/* Writes the resource of a process as a field with the number 1. Returns 0 or -ENOMEM. */
+static int put_resource(FILE *out, const struct profile_of *of)
+{
+	json_t *resource = resource_of(of->process, of->host);
+	const json_t *attribute;
+	char *kept;
+	size_t size, i;
+	FILE *message = open_message(&kept, &size);
+	int err = 0;
+
+	if (!message) {
+		json_decref(resource);
+		return -ENOMEM;
+	}
+	json_array_foreach(json_object_get(resource, "attributes"), i, attribute)
+		err = err ? err : put_attribute(message, attribute);
+	json_decref(resource);
+	return close_message(message, out, 1, &kept, &size) ?: err;
+}
+
+/* Finds the message in a field with the number 1 that a message begins with: *at and *size are
+ * those of the message, and become those of the field's. Sets *end to the end of the field. Returns
+ * 0 or -EBADMSG. */
+static int enter_first(const unsigned char **at, size_t *size, const unsigned char **end)
+{
+	const unsigned char *p = *at, *limit = *at + *size;
+	uint64_t len = 0;
+	unsigned shift = 0;
+
+	if (!*size || *p++ != (1 << 3 | 2))
+		return -EBADMSG;
+	do {
+		if (p == limit || shift > 28)
+			return -EBADMSG;
+		len |= (uint64_t)(*p & 127) << shift;
+		shift += 7;
+	} while (*p++ & 128);
+	if (len > (uint64_t)(limit - p))
+		return -EBADMSG;
+	*at = p;
+	*size = (size_t)len;
+	*end = p + len;
+	return 0;
+}
+
+int otlp__profile(const void *profile, size_t size, const struct profile_of *of, char **body,
+		  size_t *body_size)
+{
+	const unsigned char *at = profile, *limit = at + size, *profiles_end, *resource_end;
+	size_t left = size, kept_size;
+	FILE *out, *profiles;
+	char *kept;
+	int err;
+
+	/* ProfilesData begins with ResourceProfiles, and that with its resource. */
+	err = enter_first(&at, &left, &profiles_end) ?: enter_first(&at, &left, &resource_end);
+	if (err)
+		return err;
+	out = open_message(body, body_size);
+	profiles = out ? open_message(&kept, &kept_size) : NULL;
+	if (!profiles) {
+		err = -ENOMEM;
+		goto fail;
+	}
+	err = put_resource(profiles, of);
+	fwrite(resource_end, 1, (size_t)(profiles_end - resource_end), profiles);
+	err = close_message(profiles, out, 1, &kept, &kept_size) ?: err;
+	fwrite(profiles_end, 1, (size_t)(limit - profiles_end), out);
+fail:
+	if (out && fclose(out))
+		err = -ENOMEM;
+	if (err && out)
+		free(*body);
+	return err;
+}
+
+char *otlp__url(const char *base, const char *path)
+{
+	size_t len = strlen(base), path_len = strlen(path);
 	char *url;
 
 	while (len && base[len - 1] == '/')

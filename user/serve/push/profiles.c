@@ -138,6 +138,7 @@ struct profiles {
 	struct process_id todo[STATE_PROCESSES]; /* processes of the round */
 	size_t n, at;				 /* their number, and the current one */
 	enum step step;
+	enum push_to to; /* the server that the profile is exported for */
 	/* asked: ID of the pending request to the broker; deadline: ns, monotonic */
 	uint64_t asked, deadline;
 	char trace[40]; /* ID of the temporary trace; "": none */
@@ -236,6 +237,27 @@ static void fail_profile(struct profiles *p, const char *why)
 	end_process(p);
 }
 
+/* Asks for the export of the trace for the next server after `to`, or ends with this process.
+ * PUSH_NR: for the first one. */
+static void export_for_next(struct profiles *p, enum push_to to)
+{
+	const char *format = NULL;
+
+	if (to == PUSH_NR && p->opts.pyroscope) {
+		p->to = PUSH_PYROSCOPE;
+		format = "pprof";
+	} else if (to != PUSH_OTLP_PROFILES && p->opts.otlp) {
+		p->to = PUSH_OTLP_PROFILES;
+		format = "otlp";
+	}
+	if (!format)
+		end_process(p);
+	else if (!send_request(p, EXPORT,
+			       json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace,
+					 "format", format)))
+		fail_profile(p, "the request could not be sent");
+}
+
 /* Asks for a capture of the current process, or skips the process if it has ended. */
 static void begin_capture(struct profiles *p, uint64_t now)
 {
@@ -267,10 +289,7 @@ static void check_trace(struct profiles *p)
 		fail_profile(p, why ? why : "the capture failed");
 	} else if (!strcmp(state, "done")) {
 		p->of.until = clock__read(CLOCK_REALTIME);
-		if (!send_request(p, EXPORT,
-				  json_pack("{s:s, s:s, s:s}", "do", "export", "trace_id", p->trace,
-					    "format", "pprof")))
-			fail_profile(p, "the request could not be sent");
+		export_for_next(p, PUSH_NR);
 	}
 }
 
@@ -296,6 +315,7 @@ static void post_profile(struct profiles *p, int fd)
 {
 	char *url = NULL, *body = NULL, *data;
 	size_t size, body_size;
+	int err;
 
 	p->of.process = find_current(p);
 	p->of.host = p->opts.host;
@@ -308,13 +328,21 @@ static void post_profile(struct profiles *p, int fd)
 		fail_profile(p, "its file is unreadable or too large");
 		return;
 	}
-	if (profiles__url(p->opts.url, &p->of, &url) ||
-	    profiles__body(data, size, &body, &body_size)) {
-		fail_profile(p, "no memory");
+	if (p->to == PUSH_OTLP_PROFILES) {
+		err = otlp__profile(data, size, &p->of, &body, &body_size);
+		if (!err)
+			sender__post(p->opts.sender, p->to, p->opts.otlp, "application/x-protobuf",
+				     body, body_size);
 	} else {
-		sender__post(p->opts.sender, PUSH_PYROSCOPE, url, pyroscope_type, body, body_size);
-		end_process(p);
+		err = profiles__url(p->opts.pyroscope, &p->of, &url);
+		err = err ?: profiles__body(data, size, &body, &body_size);
+		if (!err)
+			sender__post(p->opts.sender, p->to, url, pyroscope_type, body, body_size);
 	}
+	if (err)
+		fail_profile(p, err == -ENOMEM ? "no memory" : "its file is damaged");
+	else
+		export_for_next(p, p->to);
 	free(url);
 	free(data);
 }

@@ -31,6 +31,7 @@ struct push {
 	struct sender *sender;
 	struct profiles *profiles; /* rounds of profiles; NULL: not pushed */
 	char *otlp_url;		   /* URL for metrics; NULL: not pushed */
+	char *profiles_url;	   /* URL for OTLP profiles; NULL: not pushed */
 	char host[256];
 	int signals;
 	uint64_t last_id;		    /* ID of the last request to the broker */
@@ -67,12 +68,13 @@ static void push_figures(struct push *p)
 	json_decref(doc);
 }
 
-/* Counts of a server's posts, with the profiles that could not be made. */
+/* Counts of a server's posts. Profiles that could not be made count for each server of profiles. */
 static struct push_counts counts_of(struct push *p, enum push_to to)
 {
 	struct push_counts c = sender__counts(p->sender, to);
 
-	if (to == PUSH_PYROSCOPE && p->profiles)
+	if ((to == PUSH_PYROSCOPE && p->args->push_pyroscope) ||
+	    (to == PUSH_OTLP_PROFILES && p->args->push_otlp_profiles))
 		c.failed += profiles__failed(p->profiles);
 	return c;
 }
@@ -95,8 +97,10 @@ static void report_counts(struct push *p)
 		return;
 	memcpy(p->reported, now, sizeof(now));
 	msg = json_pack("{s:I, s:s}", "id", (json_int_t)++p->last_id, "do", "pushed");
-	if (p->profiles)
+	if (p->args->push_pyroscope)
 		json_object_set_new(msg, "pyroscope", counts_json(&now[PUSH_PYROSCOPE]));
+	if (p->profiles_url)
+		json_object_set_new(msg, "otlp_profiles", counts_json(&now[PUSH_OTLP_PROFILES]));
 	if (p->otlp_url)
 		json_object_set_new(msg, "otlp", counts_json(&now[PUSH_OTLP]));
 	link__send(p->link, msg, -1);
@@ -130,11 +134,15 @@ static int start_push(struct push *p, int link_fd)
 	p->sender = sender__new(&o);
 	if (!p->sender)
 		return -errno;
-	if (p->args->push_otlp && !(p->otlp_url = otlp__url(p->args->push_otlp)))
+	if (p->args->push_otlp && !(p->otlp_url = otlp__url(p->args->push_otlp, OTLP_METRICS)))
 		return -ENOMEM;
-	if (p->args->push_pyroscope) {
+	if (p->args->push_otlp_profiles &&
+	    !(p->profiles_url = otlp__url(p->args->push_otlp_profiles, OTLP_PROFILES)))
+		return -ENOMEM;
+	if (p->args->push_pyroscope || p->profiles_url) {
 		uint64_t takes = p->args->push_profile ?: PROFILE_TAKES;
-		struct profiles_opts po = { .url = p->args->push_pyroscope,
+		struct profiles_opts po = { .pyroscope = p->args->push_pyroscope,
+					    .otlp = p->profiles_url,
 					    .host = *p->host ? p->host : NULL,
 					    .seconds = (double)takes / 1e9,
 					    .link = p->link,
@@ -156,6 +164,7 @@ static void stop_push(struct push *p)
 	link__free(p->link);
 	serve_state__release(&p->state);
 	free(p->otlp_url);
+	free(p->profiles_url);
 	if (p->signals >= 0)
 		close(p->signals);
 	curl_global_cleanup();
@@ -218,7 +227,7 @@ int push__run(const struct serve_args *args, int link_fd)
 
 	if (args->push_otlp)
 		p.figures_due = 0;
-	if (args->push_pyroscope)
+	if (args->push_pyroscope || args->push_otlp_profiles)
 		p.profiles_due = 0;
 	if (err) {
 		log_err("push: %s", strerror(-err));

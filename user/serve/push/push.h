@@ -23,9 +23,11 @@
  * names of /metrics. NULL: no memory, or no figures.
  */
 json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now);
-/* The URL to post metrics to: base, with "/v1/metrics" appended if missing. From malloc(); NULL:
+/* The URL to post to: base, with the path of the signal appended if missing. From malloc(); NULL:
  * no memory. */
-char *otlp__url(const char *base);
+#define OTLP_METRICS "/v1/metrics"
+#define OTLP_PROFILES "/v1development/profiles"
+char *otlp__url(const char *base, const char *path);
 
 /* Which process a profile is of, and when it was captured. */
 struct profile_of {
@@ -37,12 +39,17 @@ struct profile_of {
  * the gzip'd pprof profile. Both from malloc(). Return 0 or -ENOMEM. */
 int profiles__url(const char *base, const struct profile_of *of, char **url);
 int profiles__body(const void *profile, size_t size, char **body, size_t *body_size);
+/* The body of a post of an exported profile (export/formats/otlp.c): with the resource of its
+ * process, as the metrics have it. From malloc(). Returns 0, -ENOMEM, or -EBADMSG: it is no such
+ * profile. */
+int otlp__profile(const void *profile, size_t size, const struct profile_of *of, char **body,
+		  size_t *body_size);
 /* Content-Type of the body. */
 extern const char pyroscope_type[];
 
 /* ---- sending ---- */
 
-enum push_to { PUSH_PYROSCOPE, PUSH_OTLP, PUSH_NR };
+enum push_to { PUSH_PYROSCOPE, PUSH_OTLP, PUSH_OTLP_PROFILES, PUSH_NR };
 
 /* Numbers of posts. sent: accepted by the server; failed: given up after errors; dropped: removed
  * from the full queue before the server accepted them. */
@@ -84,10 +91,10 @@ size_t sender__waiting(const struct sender *s);
 struct profiles;
 
 struct profiles_opts {
-	const char *url;   /* URL of the server */
-	const char *host;  /* host name; NULL: not known */
-	double seconds;	   /* length of a capture */
-	struct link *link; /* link, state, sender and last_id are borrowed */
+	const char *pyroscope, *otlp; /* URLs of Pyroscope, and to post OTLP to; NULL: none */
+	const char *host;	      /* host name; NULL: not known */
+	double seconds;		      /* length of a capture */
+	struct link *link;	      /* link, state, sender and last_id are borrowed */
 	struct state *state;
 	struct sender *sender;
 	/* ID of the last request to the broker, shared by all senders of requests */

@@ -52,7 +52,9 @@ struct sender {
 	unsigned random;
 };
 
-static const char *const names[PUSH_NR] = { [PUSH_PYROSCOPE] = "profiles", [PUSH_OTLP] = "metrics" };
+static const char *const names[PUSH_NR] = {
+	[PUSH_PYROSCOPE] = "profiles", [PUSH_OTLP] = "metrics", [PUSH_OTLP_PROFILES] = "OTLP profiles"
+};
 
 /* Writes certificates to a file in memory: libcurl reads them only from a file, and the sandbox
  * does not allow to open the user's. */

@@ -530,7 +530,7 @@ static int take_gone(struct state *s, json_t *msg)
 /* Counts reported by the push process. */
 static int take_push(struct state *s, json_t *msg)
 {
-	static const char *const ways[] = { "pyroscope", "otlp" };
+	static const char *const ways[] = { "pyroscope", "otlp", "otlp_profiles" };
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(*ways); i++) {
 		const json_t *way = json_object_get(msg, ways[i]);

@@ -873,7 +873,7 @@ static void put_pushes(struct metrics_writer *w)
 {
 	static const struct openmetrics_family f = { "serve_pushes", "counter", NULL,
 						     "Pushes to other servers, by result." };
-	static const char *const to[] = { "pyroscope", "otlp" };
+	static const char *const to[] = { "pyroscope", "otlp", "otlp_profiles" };
 	static const char *const results[] = { "sent", "failed", "dropped" };
 
 	if (!w->state->push)

@@ -2,6 +2,8 @@
 /* Pushed documents byte by byte, and posts to failing servers. */
 #include "unit/cmocka.h"
 
+#include <errno.h>
+
 #include <arpa/inet.h>
 #include <curl/curl.h>
 #include <netinet/in.h>
@@ -136,10 +138,48 @@ static void test_otlp(void **unused)
 
 static void check_otlp_url(const char *base, const char *want)
 {
-	char *url = otlp__url(base);
+	char *url = otlp__url(base, OTLP_METRICS);
 
 	assert_string_equal(url, want);
 	free(url);
+}
+
+/* The resource of an exported profile becomes that of the process; the rest stays. A file that is
+ * cut or damaged is refused. */
+static void test_otlp_profile(void **unused)
+{
+	static const char file[] = "\x0a\x09\x0a\x03old\x12\x02"
+				   "ab"
+				   "\x12\x01z";
+	static const char rest[] = "\x12\x02"
+				   "ab"
+				   "\x12\x01z";
+	const char *damaged[] = { "\x12\x01z",
+				  "\x0a",
+				  "\x0a\x09\x0a\x08old\x12\x02"
+				  "ab",
+				  "\x0a\xff\xff\xff\xff\xff\x01",
+				  "\x0a\x02\x12\x02",
+				  "\x0a\x02\x0a\xff" };
+	struct profile_of of = { .process = a_process(), .host = "node" };
+	char *body;
+	size_t size;
+
+	assert_int_equal(otlp__profile(file, sizeof(file) - 1, &of, &body, &size), 0);
+	assert_null(memmem(body, size, "old", 3));
+	assert_non_null(memmem(body, size, "\x0a\x0cservice.name\x12\x0b\x0a\x09train/a b", 27));
+	assert_non_null(memmem(body, size, "\x0a\x0bprocess.pid\x12\x03\x18", 16));
+	assert_memory_equal(body + size - (sizeof(rest) - 1), rest, sizeof(rest) - 1);
+	/* the length of the first field: all but the last field and its own head of three bytes */
+	assert_int_equal(body[0], 0x0a);
+	assert_int_equal((unsigned char)body[1] - 128 + 128 * body[2], size - 3 - 3);
+	free(body);
+	for (size_t i = 0; i < sizeof(damaged) / sizeof(*damaged); i++)
+		assert_int_equal(otlp__profile(damaged[i], strlen(damaged[i]), &of, &body, &size),
+				 -EBADMSG);
+	for (size_t cut = 0; cut < 11; cut++)
+		assert_int_equal(otlp__profile(file, cut, &of, &body, &size), -EBADMSG);
+	free((void *)of.process);
 }
 
 static void test_addresses(void **unused)
@@ -153,6 +193,9 @@ static void test_addresses(void **unused)
 	check_otlp_url("http://c:4318", "http://c:4318/v1/metrics");
 	check_otlp_url("http://c:4318//", "http://c:4318/v1/metrics");
 	check_otlp_url("https://c/otlp/v1/metrics", "https://c/otlp/v1/metrics");
+	url = otlp__url("https://c:4318/", OTLP_PROFILES);
+	assert_string_equal(url, "https://c:4318/v1development/profiles");
+	free(url);
 	of.process = p;
 	assert_int_equal(profiles__url("http://p:4040/", &of, &url), 0);
 	assert_string_equal(url,
@@ -391,9 +434,10 @@ static int end(void **unused)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_otlp),	 cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_form),	 cmocka_unit_test(test_sent),
-		cmocka_unit_test(test_given_up), cmocka_unit_test(test_bounded),
+		cmocka_unit_test(test_otlp),	     cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_otlp_profile), cmocka_unit_test(test_form),
+		cmocka_unit_test(test_sent),	     cmocka_unit_test(test_given_up),
+		cmocka_unit_test(test_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, begin, end);

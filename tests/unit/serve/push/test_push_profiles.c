@@ -97,10 +97,12 @@ static void tell_process(struct world *w, int pid, bool gone)
 		       1700000000.0 + pid, "target", "train", "name", "python", "gone", gone));
 }
 
-static void begin(struct world *w, int processes)
+static void begin_for(struct world *w, int processes, const char *otlp)
 {
 	const struct sender_opts so = { .timeout = 5, .backoff = 10, .attempts = 2 };
-	struct profiles_opts po = { .url = "http://127.0.0.1:9", .host = "node", .seconds = 2 };
+	struct profiles_opts po = {
+		.pyroscope = "http://127.0.0.1:9", .otlp = otlp, .host = "node", .seconds = 2
+	};
 	int fds[2];
 
 	memset(w, 0, sizeof(*w));
@@ -122,6 +124,11 @@ static void begin(struct world *w, int processes)
 	profiles__step(w->profiles, 0);
 }
 
+static void begin(struct world *w, int processes)
+{
+	begin_for(w, processes, NULL);
+}
+
 static void end(struct world *w)
 {
 	expect(w, NULL);
@@ -132,13 +139,18 @@ static void end(struct world *w)
 	serve_state__release(&w->state);
 }
 
-static int a_file(void)
+static int file_of(const char *text)
 {
 	int fd = memfd_create("profile", MFD_CLOEXEC);
 
 	assert_true(fd >= 0);
-	assert_int_equal(write(fd, "\x1f\x8bprofile", 9), 9);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
 	return fd;
+}
+
+static int a_file(void)
+{
+	return file_of("\x1f\x8bprofile");
 }
 
 static json_t *ok(void)
@@ -195,6 +207,33 @@ static void test_round(void **unused)
 	whole(&w, 101);
 	whole(&w, 102);
 	end(&w);
+}
+
+/* One capture serves both servers. An export that is damaged counts as failed. */
+static void test_two_servers(void **unused)
+{
+	struct world w;
+	json_int_t id;
+
+	for (int damaged = 0; damaged < 2; damaged++) {
+		begin_for(&w, 1, "http://127.0.0.1:9/v1development/profiles");
+		capture(&w, 101);
+		tell_trace(&w, "done", 0);
+		for (int i = 0; i < 2; i++) {
+			id = expect(&w, "export");
+			assert_string_equal(json_string_value(of_question(&w, "format")),
+					    i ? "otlp" : "pprof");
+			answer(&w, id, json_pack("{s:b, s:s}", "ok", 1, "file", "f"), -1, 0);
+			id = expect(&w, "open");
+			answer(&w, id, ok(),
+			       file_of(i && !damaged ? "\x0a\x05\x0a\x03old\x12\x01z" : "\x1f"), 0);
+		}
+		id = expect(&w, "delete");
+		answer(&w, id, ok(), -1, 0);
+		assert_int_equal(sender__waiting(w.sender), 2 - damaged);
+		assert_int_equal(profiles__failed(w.profiles), damaged);
+		end(&w);
+	}
 }
 
 static void test_refused(void **unused)
@@ -315,11 +354,9 @@ static int last(void **unused)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_round),
-		cmocka_unit_test(test_refused),
-		cmocka_unit_test(test_deleted_when_it_fails),
-		cmocka_unit_test(test_too_long),
-		cmocka_unit_test(test_other_process),
+		cmocka_unit_test(test_round),	      cmocka_unit_test(test_two_servers),
+		cmocka_unit_test(test_refused),	      cmocka_unit_test(test_deleted_when_it_fails),
+		cmocka_unit_test(test_too_long),      cmocka_unit_test(test_other_process),
 		cmocka_unit_test(test_stray_answers),
 	};
 
