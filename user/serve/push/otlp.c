@@ -391,7 +391,8 @@ fail:
 
 char *otlp__url(const char *base, const char *path)
 {
-	size_t len = strlen(base), path_len = strlen(path);
+	size_t path_len = strlen(path);
+	size_t len = strlen(base);
 	char *url;
 
 	while (len && base[len - 1] == '/')

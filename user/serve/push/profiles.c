@@ -310,11 +310,41 @@ void profiles__step(struct profiles *p, uint64_t now)
 	fail_profile(p, "it takes too long");
 }
 
+/* Queues the profile for Pyroscope. Returns 0 or -ENOMEM. */
+static int to_pyroscope(struct profiles *p, const void *data, size_t size)
+{
+	char *url, *body;
+	size_t body_size;
+	int err = profiles__url(p->opts.pyroscope, &p->of, &url);
+
+	if (err)
+		return err;
+	err = profiles__body(data, size, &body, &body_size);
+	if (!err)
+		sender__post(p->opts.sender, PUSH_PYROSCOPE, url, pyroscope_type, body, body_size);
+	free(url);
+	return err;
+}
+
+/* Queues the profile for the OTLP collector. Returns 0, -ENOMEM or -EBADMSG. */
+static int to_otlp(struct profiles *p, const void *data, size_t size)
+{
+	size_t body_size;
+	char *body;
+	int err = otlp__profile(data, size, &p->of, &body, &body_size);
+
+	if (err)
+		return err;
+	sender__post(p->opts.sender, PUSH_OTLP_PROFILES, p->opts.otlp, "application/x-protobuf",
+		     body, body_size);
+	return 0;
+}
+
 /* Queues the exported profile, an open file, for sending. */
 static void post_profile(struct profiles *p, int fd)
 {
-	char *url = NULL, *body = NULL, *data;
-	size_t size, body_size;
+	char *data;
+	size_t size;
 	int err;
 
 	p->of.process = find_current(p);
@@ -328,23 +358,12 @@ static void post_profile(struct profiles *p, int fd)
 		fail_profile(p, "its file is unreadable or too large");
 		return;
 	}
-	if (p->to == PUSH_OTLP_PROFILES) {
-		err = otlp__profile(data, size, &p->of, &body, &body_size);
-		if (!err)
-			sender__post(p->opts.sender, p->to, p->opts.otlp, "application/x-protobuf",
-				     body, body_size);
-	} else {
-		err = profiles__url(p->opts.pyroscope, &p->of, &url);
-		err = err ?: profiles__body(data, size, &body, &body_size);
-		if (!err)
-			sender__post(p->opts.sender, p->to, url, pyroscope_type, body, body_size);
-	}
+	err = p->to == PUSH_PYROSCOPE ? to_pyroscope(p, data, size) : to_otlp(p, data, size);
+	free(data);
 	if (err)
 		fail_profile(p, err == -ENOMEM ? "no memory" : "its file is damaged");
 	else
 		export_for_next(p, p->to);
-	free(url);
-	free(data);
 }
 
 /* Takes the trace of the capture that the broker has begun. */
