@@ -243,7 +243,7 @@ def reader_of_fake(fake, folder, pid=4242):
 HOSTILE = (b"", b"{", b"[]", b"null", b"\xff\xfe", b"1" * 5000, b"[" * 60000, b'{"kind":"step","pid":4242,"step":NaN}', step_message(step=-1), step_message(step=True),
            step_message(step=1 << 64), step_message(step=None), step_message(start="1"), step_message(by=["optimizer"]), step_message(devices={"device": 1}),
            step_message(devices=[{}] * 65), step_message(devices=[{"device": "x" * 129, "allocated": 1, "peak_allocated": 1}]), step_message(host=[1]),
-           step_message(host={"resident": -1}), step_message(scopes=[{"scope": "f", "run": 1, "devices": [{"device": "cpu"}]}]), step_message(time=1e300),
+           step_message(host={"resident": -1}), step_message(scopes=[{"scope": "f", "runs": 1, "devices": [{"device": "cpu"}]}]), step_message(time=1e300),
            step_message(devices=[{"device": "cpu", "allocated": 1, "peak_allocated": 1, "growth_per_step": "1"}]), step_message(pid="4242"))
 
 

@@ -663,6 +663,13 @@ struct model_scope_level {
  * maximum of all its runs. False: no run has figures of this device. */
 bool model__scope_highest(const struct model *m, size_t i, size_t device,
 			  struct model_scope_level *ret);
+/* Runs of path i that ended since model__scope_forget_recent() of it, for figures step by step:
+ * their number, and of a device the highest of their peaks with the other figures of the last one.
+ * False: none of them has figures of this device. */
+uint64_t model__scope_recent_runs(const struct model *m, size_t i);
+bool model__scope_recent(const struct model *m, size_t i, size_t device,
+			 struct model_scope_level *ret);
+void model__scope_forget_recent(struct model *m, size_t i);
 /* For a device that had no event during path i: sets start, peak, peak_reserved and end to its
  * bytes before its first event. False: it had an event then, or it is one of too many devices. */
 bool model__scope_idle(const struct model *m, size_t i, size_t device,

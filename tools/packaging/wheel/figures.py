@@ -65,11 +65,12 @@ class Step:
             found[prefix + "host/resident_MiB"] = self.host / MIB
         for s in self.scopes:
             for d in s["devices"]:
-                at = "%sscope/%s/%s/" % (prefix, plain(s["scope"]), plain(d["device"]))
-                found[at + "peak_MiB"] = max(found.get(at + "peak_MiB", 0), d["peak_allocated"] / MIB)
+                at = "%sscope/%s/%s/" % (prefix, plain(s["scope"].replace(" > ", ".")), plain(d["device"]))
+                found[at + "peak_MiB"] = d["peak_allocated"] / MIB
                 if "peak_reserved" in d:
-                    found[at + "reserved_MiB"] = max(found.get(at + "reserved_MiB", 0), d["peak_reserved"] / MIB)
-                found[at + "kept_MiB"] = d["kept"] / MIB
+                    found[at + "reserved_MiB"] = d["peak_reserved"] / MIB
+                if "kept" in d:
+                    found[at + "kept_MiB"] = d["kept"] / MIB
         return found
 
 
@@ -96,9 +97,9 @@ def number(o, key, default=None, kinds=(int,), most=1 << 63):
     return value
 
 
-def name_of(o, key):
+def name_of(o, key, most=NAME):
     value = o.get(key)
-    if not isinstance(value, str) or not value or len(value) > NAME:
+    if not isinstance(value, str) or not value or len(value) > most:
         raise Damaged(key)
     return value
 
@@ -141,8 +142,8 @@ def step_of(o):
     if not isinstance(host, dict):
         raise Damaged("host")
     step.host = number(host, "resident") if "resident" in host else None
-    step.scopes = [{"scope": name_of(s, "scope"), "run": number(s, "run"),
-                    "devices": [device_of(d, ("peak_allocated", "kept"), ("peak_reserved", "start", "end")) for d in list_of(s, "devices", DEVICES)]}
+    step.scopes = [{"scope": name_of(s, "scope", 1024), "runs": number(s, "runs"),
+                    "devices": [device_of(d, ("peak_allocated",), ("kept", "peak_reserved", "end")) for d in list_of(s, "devices", DEVICES)]}
                    for s in list_of(o, "scopes", SCOPES)]
     return step
 

@@ -24,9 +24,9 @@
  */
 #define HOLD_NS UINT64_C(20000000000)
 #define HELD 512	  /* steps that wait at most */
-#define SCOPES_OF_STEP 32 /* runs of scopes in a message at most */
-#define SCOPES_TEXT 32768 /* bytes of a message beyond which no further run is added */
-#define RUNS_LOOKED 8192  /* runs of scopes that the model keeps */
+#define SCOPES_OF_STEP 32 /* scopes in a message at most */
+#define SCOPES_TEXT 32768 /* bytes of a message beyond which no further scope is added */
+#define SCOPE_PATH 256	  /* bytes of a scope's name, with those around it */
 
 struct message {
 	char *text;
@@ -52,8 +52,6 @@ struct step_process {
 	bool begun;	/* the message "process" was sent, and steps do not wait */
 	struct held *held;
 	size_t nheld, room_held;
-	size_t scopes_from;			    /* all runs of scopes before it were sent */
-	unsigned char scopes_sent[RUNS_LOOKED / 8]; /* a bit for each run */
 	struct step_process *next;
 };
 
@@ -199,73 +197,63 @@ static void put_host(struct json *j, const struct model *m)
 	json__close_object(j);
 }
 
-/* Adds the bytes of all devices in a run of a scope. */
-static void put_run(struct json *j, const struct model *m, size_t run,
-		    const struct model_scope_run *of)
+/* Adds the runs of a scope that ended since the step before. */
+static void put_scope(struct json *j, const struct model *m, size_t i)
 {
 	struct model_scope scope;
+	char path[SCOPE_PATH];
 
-	model__scope(m, of->scope, &scope);
+	model__scope(m, i, &scope);
 	json__open_object(j, NULL);
-	json__string(j, "scope", scope.name);
-	json__uint(j, "run", of->number);
+	json__string(j, "scope", text__clean(path, sizeof(path), scope.path, strlen(scope.path)));
+	json__uint(j, "runs", model__scope_recent_runs(m, i));
 	json__open_array(j, "devices");
-	for (size_t i = 0; i < model__devices(m); i++) {
+	for (size_t d = 0; d < model__devices(m); d++) {
 		struct model_scope_level level;
-		struct model_device d;
+		struct model_device device;
 
-		if (!model__scope_run_level(m, run, i, &level))
+		if (!model__scope_recent(m, i, d, &level))
 			continue;
-		model__device(m, i, &d);
+		model__device(m, d, &device);
 		json__open_object(j, NULL);
-		json__string(j, "device", d.name);
-		json__uint(j, "start", level.start);
+		json__string(j, "device", device.name);
 		json__uint(j, "peak_allocated", level.peak);
 		if (level.peak_reserved)
 			json__uint(j, "peak_reserved", level.peak_reserved);
 		json__uint(j, "end", level.end);
-		json__uint(j, "kept", level.kept);
+		if (level.kept_known)
+			json__uint(j, "kept", level.kept);
 		json__close_object(j);
 	}
 	json__close_array(j);
 	json__close_object(j);
 }
 
-/* Adds the runs of scopes that ended since the step before. Later steps have those that find no
- * room. */
-static void put_scopes(struct paper *paper, struct step_process *p)
+/* Adds the scopes that ran in this step. Those that find no room come with a later step. */
+static void put_scopes(struct paper *paper, struct model *m)
 {
-	struct json *j = paper->json;
-	const struct model *m = p->live->model;
-	size_t runs = model__scope_runs(m), put = 0;
-	struct model_scope_run run;
+	size_t put = 0;
 
-	if (!model__scope_function(m, 0, &(bool){ false }))
+	if (!model__scopes(m))
 		return;
-	json__open_array(j, "scopes");
-	for (size_t i = p->scopes_from; i < runs && i < RUNS_LOOKED && put < SCOPES_OF_STEP; i++) {
-		bool sent = p->scopes_sent[i / 8] & 1 << i % 8;
-
+	json__open_array(paper->json, "scopes");
+	for (size_t i = 0; i < model__scopes(m) && put < SCOPES_OF_STEP; i++) {
+		if (!model__scope_recent_runs(m, i))
+			continue;
 		if (ftell(paper->out) > SCOPES_TEXT)
 			break;
-		model__scope_run(m, i, &run);
-		if (!sent && run.ended) {
-			put_run(j, m, i, &run);
-			p->scopes_sent[i / 8] |= (unsigned char)(1 << i % 8);
-			sent = true;
-			put++;
-		}
-		if (sent && i == p->scopes_from)
-			p->scopes_from++;
+		put_scope(paper->json, m, i);
+		model__scope_forget_recent(m, i);
+		put++;
 	}
-	json__close_array(j);
+	json__close_array(paper->json);
 }
 
 /* Writes the members of the message about the last step. NULL: no memory. They are shorter than
- * STEP_FIGURES_TEXT: devices have LIVE_DEVICES times at most 200 bytes, a run about 4,000. */
+ * STEP_FIGURES_TEXT: devices have LIVE_DEVICES times at most 200 bytes, a scope about 5,000. */
 static char *write_step(struct step_process *p)
 {
-	const struct model *m = p->live->model;
+	struct model *m = p->live->model;
 	struct model_step step = { 0 };
 	struct paper paper;
 	size_t kept = model__steps(m);
@@ -288,7 +276,7 @@ static char *write_step(struct step_process *p)
 		err = put_device(paper.json, p->live, i);
 	json__close_array(paper.json);
 	put_host(paper.json, m);
-	put_scopes(&paper, p);
+	put_scopes(&paper, m);
 	text = paper__close(&paper);
 	if (!text || err) {
 		free(text);

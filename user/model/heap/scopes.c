@@ -330,6 +330,9 @@ static int scopes__path(struct model *m, uint32_t parent_no, uint32_t scope, uin
 		s->paths[*ret].depth = s->paths[parent_no - 1].depth + 1;
 	s->paths[*ret].text = path_text(m, parent_no, scope);
 	s->paths[*ret].highest = calloc(SCOPE_DEVICES, sizeof(struct scope_level));
+	s->paths[*ret].recent = calloc(SCOPE_DEVICES, sizeof(struct scope_level));
+	if (!s->paths[*ret].recent)
+		return -ENOMEM;
 	return s->paths[*ret].text && s->paths[*ret].highest ? 0 : -ENOMEM;
 }
 
@@ -442,6 +445,26 @@ static void add_to_path(struct scope_path *p, const struct open_scope *o, uint32
 	}
 }
 
+/* Adds a run that has ended to the recent ones of its path. */
+static void add_to_recent(struct scope_path *p, const struct open_scope *o, uint32_t nlevels)
+{
+	for (uint32_t d = 0; d < nlevels; d++) {
+		const struct scope_level *l = &o->levels[d].done;
+		struct scope_level *recent = &p->recent[d];
+		uint64_t peak = recent->peak, reserved = recent->reserved;
+
+		if (!l->known)
+			continue;
+		*recent = *l;
+		recent->run = o->number;
+		if (p->nrecent && peak > l->peak)
+			recent->peak = peak;
+		if (p->nrecent && reserved > l->reserved)
+			recent->reserved = reserved;
+	}
+	p->nrecent++;
+}
+
 /* Ends the i-th open run. ended: false if its end is not known. Returns 0 or -ENOMEM. */
 static int scopes__end(struct model *m, uint32_t i, bool ended)
 {
@@ -457,6 +480,8 @@ static int scopes__end(struct model *m, uint32_t i, bool ended)
 		o->levels[d].done.kept_unknown = o->kept_unknown;
 	}
 	add_to_path(&s->paths[o->path], o, n);
+	if (ended)
+		add_to_recent(&s->paths[o->path], o, n);
 	s->paths[o->path].ended += ended;
 	if (r) {
 		r->end = o->last;
@@ -777,6 +802,7 @@ void scopes__free(struct scopes *s)
 	for (uint32_t i = 0; i < s->npaths; i++) {
 		free(s->paths[i].text);
 		free(s->paths[i].highest);
+		free(s->paths[i].recent);
 	}
 	for (uint32_t i = 0; i < s->nruns; i++)
 		free(s->runs[i].levels);
@@ -916,6 +942,27 @@ bool model__scope_highest(const struct model *m, size_t i, size_t device,
 		return false;
 	ret->peak_reserved = p->reserved[d];
 	return true;
+}
+
+uint64_t model__scope_recent_runs(const struct model *m, size_t i)
+{
+	return m->scopes.paths[i].nrecent;
+}
+
+bool model__scope_recent(const struct model *m, size_t i, size_t device,
+			 struct model_scope_level *ret)
+{
+	uint32_t d = m->order[device];
+
+	return d < SCOPE_DEVICES && read_level(m, &m->scopes.paths[i].recent[d], d, ret);
+}
+
+void model__scope_forget_recent(struct model *m, size_t i)
+{
+	struct scope_path *p = &m->scopes.paths[i];
+
+	memset(p->recent, 0, SCOPE_DEVICES * sizeof(*p->recent));
+	p->nrecent = 0;
 }
 
 bool model__scope_idle(const struct model *m, size_t i, size_t device,

@@ -69,6 +69,9 @@ struct scopes {
 		char *text;	    /* as row.scope */
 		uint64_t begun, ended, time, longest;
 		struct scope_level *highest; /* by device number: the run with the highest peak */
+		/* For model__scope_recent(): by device number, and the number of runs. */
+		struct scope_level *recent;
+		uint64_t nrecent;
 		uint64_t reserved[SCOPE_DEVICES];
 	} * paths;
 	uint32_t npaths;
