@@ -18,7 +18,8 @@ def recording():
     """A recording of the loop on the dry run, and the figures that the loop printed."""
     if not _made:
         path = scratch("rl.mtr")
-        code, out, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", python(), LOOP, "cuda", str(ROUNDS), root=True, seconds=300)
+        code, out, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", python(), LOOP, "cuda", str(ROUNDS), root=True, seconds=300,
+                              env={**os.environ, "RL_PHASES": "1"})
         equal(code, 0, "exit code of run (%s)" % err)
         own(path)
         _made.extend([path, json.loads([line for line in out.splitlines() if line.startswith("[{")][0])])
@@ -56,6 +57,26 @@ def test_equal_to_torch():
         equal([r["end"] for r in runs], [w["end"] for w in wanted], "memory at the end of " + name)
     kept = [r["kept"] for r in runs_of(doc, "rollout")]
     equal(kept, [(n + 2) * 64 * 256 * 4 for n in range(ROUNDS)], "bytes that each rollout keeps")
+
+
+def test_named_equal_to_torch():
+    """Phases that the job names itself: start, peak, reserved peak and end of each run, to the byte, without an option."""
+    path, told = recording()
+    doc = document(path)
+    equal({(s["name"], s["source"], s["inside"]) for s in doc["scopes"]["scopes"]}, {("rl " + n, "phase", None) for n in ("rollout", "train", "sync")}, "phases")
+    for name in ("rollout", "train", "sync"):
+        wanted = [t for t in told if t["scope"] == name]
+        runs = runs_of(doc, "rl " + name)
+        equal([tuple(r[k] for k in ("start", "peak_allocated", "peak_reserved", "end")) for r in runs],
+              [tuple(w[k] for k in ("start", "peak", "reserved", "end")) for w in wanted], name)
+        at = document(path, "--at", "scope:rl %s#2" % name)
+        equal((at["allocated"], sum(r["bytes"] for r in at["rows"])), (wanted[1]["peak"],) * 2, "rows at the peak of the second run")
+    peak = max(t["peak"] for t in told if t["scope"] == "rollout")
+    kept = document(path, "--at", "end", "--filter", 'scope:"rl rollout"')
+    equal({r["function"] for r in kept["rows"]}, {"Policy.rollout"} if kept["rows"] else set(), "lines in rollout")
+    for limit, status in ((peak - 1, 4), (peak, 0)):
+        code, _, err = tool("report", "--fail-if", 'scope:"rl rollout" peak>%d' % limit, path)
+        equal(code, status, "exit of a limit of %d (%s)" % (limit, err))
 
 
 def test_nested_and_recursive():
@@ -156,7 +177,7 @@ def test_filter():
     nested = document(path, "--at", "scope:loss_of", "--filter", "scope:Policy.train scope:rl_loop.py:loss_of")
     check(nested["rows"] and all(r["function"] == "Policy.loss_of" for r in nested["rows"]), "rows in loss_of: %s", nested["rows"])
     code, _, err = tool("report", "--filter", "scope:train.py:", path)
-    check(code == 64 and "no function" in err, "a name that is none: exit %d, %s", code, err)
+    check(code == 64 and "no name of a scope" in err, "a name that is none: exit %d, %s", code, err)
 
 
 def test_fail_if():

@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """A hand-written loop of reinforcement learning with the phases rollout, train and sync: rl_loop.py [cpu|cuda] [ROUNDS]. The train
-phase calls loss_of() twice, which calls itself once. Prints as JSON what torch.cuda says of each phase, reset at its begin."""
+phase calls loss_of() twice, which calls itself once. Prints as JSON what torch.cuda says of each phase, reset at its begin. With
+RL_PHASES=1 the phases also have names of the module phases: "rl rollout" and so on."""
+import contextlib
 import functools
 import json
+import os
 import sys
 
 import torch
+
+if os.environ.get("RL_PHASES"):
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools", "packaging", "wheel"))
+    from phases import phase
+else:
+    phase = contextlib.nullcontext
 
 KIB = 1 << 10
 figures = []
@@ -16,12 +25,14 @@ def measured(function):
     @functools.wraps(function)
     def call(*args):
         if not torch.cuda.is_available():
-            return function(*args)
-        torch.cuda.reset_peak_memory_stats()
-        start = torch.cuda.memory_allocated()
-        result = function(*args)
-        figures.append({"scope": function.__name__, "start": start, "peak": torch.cuda.max_memory_allocated(),
-                        "reserved": torch.cuda.max_memory_reserved(), "end": torch.cuda.memory_allocated()})
+            with phase("rl " + function.__name__):
+                return function(*args)
+        with phase("rl " + function.__name__):
+            torch.cuda.reset_peak_memory_stats()
+            start = torch.cuda.memory_allocated()
+            result = function(*args)
+            figures.append({"scope": function.__name__, "start": start, "peak": torch.cuda.max_memory_allocated(),
+                            "reserved": torch.cuda.max_memory_reserved(), "end": torch.cuda.memory_allocated()})
         return result
     return call
 

@@ -15,6 +15,9 @@ install: all ## install program, libraries, manual, documents, completions and u
 	ln -sf libcuda.so.1 $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/dryrun/libcuda.so
 	install -m 0644 $(INSIDE)/libmemtrace-inside.so $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/inside/
 
+	install -d $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/phases
+	install -m 0644 tools/packaging/wheel/phases.py $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/phases/memtrace_phases.py
+	install -m 0644 tools/inprocess/memtrace_phase.h $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/phases/
 	install -d $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay
 	install -m 0755 $(OUTPUT)/replay/replayer $(DESTDIR)$(PREFIX)/lib/memtrace-bpf/replay/
 	install -m 0644 $(filter %.7,$(MANUAL)) $(DESTDIR)$(PREFIX)/share/man/man7/

@@ -15,7 +15,7 @@ import tree
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 INSTALLED = ("bin/memtrace-bpf", "sbin/", "lib/memtrace-bpf/", "share/")
-MODULES = ("__main__.py", "estimate_change.py", "figures.py", "pytest_plugin.py", "sizes.py")
+MODULES = ("__main__.py", "estimate_change.py", "figures.py", "phases.py", "pytest_plugin.py", "sizes.py")
 CLASSIFIERS = ("Environment :: Console", "Framework :: Pytest", "Intended Audience :: Developers", "Intended Audience :: Science/Research",
                "Operating System :: POSIX :: Linux", "Programming Language :: Python :: 3", "Programming Language :: C",
                "Topic :: Scientific/Engineering :: Artificial Intelligence", "Topic :: Software Development :: Debuggers",

@@ -115,6 +115,12 @@ int proc__thread_sp(const struct proc *p, pid_t tid, uint64_t *ret);
  * the process ended.
  */
 int proc__open_own(const struct proc *p, const char *name);
+/*
+ * Opens for reading the memory of memfd_create() that one of the process's descriptors has. Any
+ * other file is not touched: to open or close one may wait for a file system of the process. A file
+ * descriptor (O_CLOEXEC) or -errno. -ENOENT: there is no such descriptor; -EINVAL: another file.
+ */
+int proc__open_memory(const struct proc *p, int number);
 /* Reads a text file of /proc/PID whole, at most max bytes. The caller frees *ret, which ends with a
  * NUL. 0 or -errno; -EFBIG: longer; -ESRCH: the process ended. */
 int proc__text(const struct proc *p, const char *name, size_t max, char **ret, size_t *len);

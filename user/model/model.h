@@ -616,22 +616,21 @@ const char *model__scope_function(const struct model *m, size_t i, bool *found);
 bool model__row_in_scope(const struct row *row, const char *name);
 
 struct model_scope {
-	const char *name; /* of a function: as model__scope_function() */
+	const char *name; /* for a function as in model__scope_function() */
 	const char *path; /* as row.scope */
 	uint8_t source;	  /* enum scope_source; 0: a function */
 	size_t parent;	  /* index of the scope around it; SIZE_MAX: none. It is below this index */
 	unsigned depth;	  /* number of scopes around it */
 	uint64_t runs;	  /* runs that began */
-	uint64_t earlier; /* of these, runs that began before the first event */
+	uint64_t earlier; /* runs among them that began before the first event */
 	uint64_t open;	  /* runs that had no known end when the recording ended */
-	/* Time of the runs, ns: the sum, and the longest. Of a function from the first to the last
-	 * allocation; of a named scope from its begin to its end, without the time in which it was
-	 * suspended. */
+	/* Time of the runs, ns: the sum, and the longest. Functions: from the first to the last
+	 * allocation. Named scopes: from begin to end, without suspended time. */
 	uint64_t time, longest;
 };
 size_t model__scopes(const struct model *m); /* number of paths */
 void model__scope(const struct model *m, size_t i, struct model_scope *ret);
-/* True if the scope is meant by this name: if a named scope has it, too, a function is not. */
+/* True if the name stands for this scope. A named scope hides a function of the same name. */
 bool model__scope_is(const struct model *m, const struct model_scope *scope, const char *name);
 /* Sets *runs and *time, ns, to the path's means for each whole step (model__whole_steps()). Returns
  * false without a whole step whose runs are all kept. */

@@ -24,6 +24,7 @@ struct modules;
 struct native_stacks;
 struct neighbours_stage;
 struct oom_copies;
+struct phases;
 struct probes;
 struct symbolizer;
 struct target;
@@ -83,6 +84,7 @@ struct decoder {
 	struct oom_copies *oom; /* NULL: no allocation with tensors in its frames failed */
 	struct neighbours_stage *neighbours; /* NULL: nothing failed on a device */
 	struct host_memory *host;	     /* NULL: host memory is not recorded */
+	struct phases *phases;		     /* scopes that the program writes */
 	uint64_t same_until; /* ns since start; later records of host memory are dropped: the
 				process may have become another program (exec) */
 	struct sink *next;   /* gets every event; borrowed */

@@ -13,6 +13,7 @@
 #include "capture/decode/modules.h"
 #include "capture/decode/neighbours_stage.h"
 #include "capture/decode/oom_tensors.h"
+#include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/probes.h"
 #include "capture/target.h"
@@ -44,9 +45,10 @@ struct decoder *decoder__new(const struct session_opts *opts, struct target *tar
 	decoder->old_roots = map64__new();
 	decoder->root_names = map64__new();
 	decoder->threads = map64__new();
+	decoder->phases = phases__new(decoder);
 	if (decoder->names && decoder->stacks && decoder->outer && decoder->old_stacks &&
 	    decoder->old_outer && decoder->roots && decoder->old_roots && decoder->root_names &&
-	    decoder->threads)
+	    decoder->threads && decoder->phases)
 		return decoder;
 	decoder__free(decoder);
 	return NULL;
@@ -63,6 +65,7 @@ void decoder__free(struct decoder *decoder)
 	oom_tensors__free(decoder->oom);
 	neighbours_stage__free(decoder->neighbours);
 	host_memory__free(decoder->host);
+	phases__free(decoder->phases);
 	symbolizer__free(decoder->names);
 	map64__free(decoder->stacks);
 	map64__free(decoder->outer);

@@ -12,6 +12,7 @@
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"
 #include "capture/decode/modules.h"
+#include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/probes/probes_inside.h"
 #include "capture/session/stages.h"
@@ -488,6 +489,7 @@ int session__mark(struct session *session, const char *name)
 static void stop_programs(struct session *session)
 {
 	session->stopped = true;
+	phases__stop(session->decoder->phases);
 	if (session->opts.group)
 		proc_group__stop(session->opts.group, proc__pid(session->target.proc),
 				 session->opts.number);

@@ -18,6 +18,7 @@
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"
 #include "capture/decode/modules.h"
+#include "capture/decode/phases.h"
 #include "capture/decode/oom_tensors.h"
 #include "capture/decode/symbolizer.h"
 #include "capture/session/stages.h"
@@ -489,6 +490,7 @@ void session__set_counters(struct session *session, const uint64_t counters[MT_C
 	if (session->decoder->native)
 		native_stacks__set_facts(session->decoder->native, counters);
 	host_memory__set_facts(session->decoder->host, session->facts);
+	phases__set_facts(session->decoder->phases, session->facts);
 	set_unless_0(session, "counter.reports_unseen", session->losses.unseen);
 	set_unless_0(session, "counter.breakpoints_removed", session->losses.removed);
 	set_unless_0(session, "counter.skipped.events", session->losses.skipped.events);

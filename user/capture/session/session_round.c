@@ -18,6 +18,7 @@
 #include "capture/decode/code_cache.h"
 #include "capture/decode/cuda_calls.h"
 #include "capture/decode/decoder.h"
+#include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
 #include "inspect/proc.h"
 
@@ -320,15 +321,34 @@ static void note_same_program(struct session *session)
 		decoder->same_until = session__now(session);
 }
 
+/* Decodes the records up to `end` of the queue, with the phases between them. Returns 0, -errno or
+ * the sink's error. */
+static int decode_queue(struct session *session, size_t end)
+{
+	struct phases *phases = session->decoder->phases;
+	size_t at = 0, pos = 0, len;
+	const void *rec;
+	int err = phases__read(phases, &session->queue, end);
+
+	while (!err && (rec = queue__at(&session->queue, &pos, end, &len))) {
+		err = phases__before_record(phases, at, rec);
+		err = err ?: decoder__record(session->decoder, rec, len);
+		at = pos;
+	}
+	err = err ?: phases__after_drain(phases, !session->behind);
+	queue__drop(&session->queue, pos);
+	return err;
+}
+
 int session__drain_ring(struct session *session, bool only_names)
 {
-	size_t end, pos = 0, len;
 	uint64_t taken;
-	const void *rec;
+	size_t end;
 	int err;
 
 	session->ends.read_until = UINT64_MAX;
 	note_forgotten(session);
+	phases__before_drain(session->decoder->phases);
 	err = consume(session);
 	/* What the next three calls note about the drain is true after an error, too. */
 	taken = probes__taken(session->probes);
@@ -351,9 +371,7 @@ int session__drain_ring(struct session *session, bool only_names)
 		if (err)
 			return err;
 	}
-	for (err = 0; !err && (rec = queue__at(&session->queue, &pos, end, &len));)
-		err = decoder__record(session->decoder, rec, len);
-	queue__drop(&session->queue, pos);
+	err = decode_queue(session, end);
 	session->taken = taken;
 	return err ? err : cuda_calls__used(session->decoder, false);
 }

@@ -185,7 +185,7 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 		.number = ev->number,
 		.kind = e->kind < EVENT_KINDS && kinds[e->kind] ? kinds[e->kind] : "unknown",
 		.how = how_of(e),
-		.size = e->kind == EVENT_SCOPE ? 0 : e->size,
+		.size = e->size,
 		.requested = e->requested,
 		.tid = thread.tid,
 		.thread = non_empty(dict__str(c->dict, thread.name)),
@@ -193,6 +193,8 @@ static int flush(struct export_ctx *c, struct events *ev, void *state)
 	};
 
 	ev->wait.any = false;
+	if (e->kind == EVENT_SCOPE)
+		t.size = 0; /* not of memory */
 	if (e->kind == EVENT_STEP && t.step)
 		t.step--; /* the event belongs to the step that it ended */
 	if (is_of_device(e->kind) && passing__device(c, &ev->wait, e->device, &d)) {

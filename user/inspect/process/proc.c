@@ -610,6 +610,51 @@ int proc__open_own(const struct proc *p, const char *name)
 	return errno == ENOENT ? -ESRCH : -errno;
 }
 
+/* Number of the mount that one of our descriptors lies in, from 0 on; -1: not known. */
+static long mount_of(int fd)
+{
+	char path[64], text[1024];
+	long mount;
+	const char *line;
+
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	if (io__text(path, text, sizeof(text)) <= 0)
+		return -1;
+	line = strstr(text, "mnt_id:");
+	return line && sscanf(line, "mnt_id: %ld", &mount) == 1 ? mount : -1;
+}
+
+/* True if the file lies in the kernel's own mount, which has all memory of memfd_create(). */
+static bool is_memory(int path)
+{
+	long mount = mount_of(path);
+	int own = memfd_create("memtrace-bpf", MFD_CLOEXEC);
+	bool same = own >= 0 && mount >= 0 && mount == mount_of(own);
+
+	if (own >= 0)
+		close(own);
+	return same;
+}
+
+int proc__open_memory(const struct proc *p, int number)
+{
+	char name[32];
+	int path, fd;
+
+	snprintf(name, sizeof(name), "fd/%d", number);
+	path = openat(p->dirfd, name, O_PATH | O_CLOEXEC);
+	if (path < 0)
+		return -errno;
+	fd = -EINVAL;
+	if (is_memory(path)) {
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", path);
+		fd = open(name, O_RDONLY | O_CLOEXEC);
+		fd = fd < 0 ? -errno : fd;
+	}
+	close(path);
+	return fd;
+}
+
 int proc__text(const struct proc *p, const char *name, size_t max, char **ret, size_t *len)
 {
 	int err = read_file(p->dirfd, name, max < 64 << 10 ? max : 64 << 10, max, ret, len);

@@ -205,13 +205,13 @@ struct open_scope {
 	uint32_t path, scope, thread, tid; /* scope: as scope_path.scope */
 	uint32_t run_no;		   /* index in scopes.runs plus 1; 0: not kept */
 	uint64_t number, begin, last, first_event;
-	/* Of a named scope: the event that began it. Its kind is 0 in a run of a function. */
+	/* The event that began a named scope. Its kind is 0 in a run of a function. */
 	struct event told;
 	uint64_t around; /* number of the nearest scope with one that it is or is in; 0: none */
 	bool suspended;
 	bool earlier, kept_unknown; /* as in struct scope_level */
 	uint64_t suspended_at;	    /* ns, while suspended */
-	uint64_t paused;	    /* ns in which it was suspended, until the last RESUME */
+	uint64_t paused;	    /* ns that it was suspended, until the last RESUME */
 	struct open_level {
 		struct scope_level done; /* as of the thread's last event */
 		/* The highest levels since then. They count if another event of the thread shows
@@ -387,8 +387,9 @@ static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, u
 	for (uint32_t i = 0; i < s->nopen; i++)
 		if (s->open[i]->tid == tid && may_contain(s->open[i], e))
 			parent = s->open[i];
-	err = s->nopen == SCOPE_OPEN ? -ENOSPC
-				     : scopes__path(m, parent ? parent->path + 1 : 0, scope, &path);
+	err = -ENOSPC;
+	if (s->nopen < SCOPE_OPEN)
+		err = scopes__path(m, parent ? parent->path + 1 : 0, scope, &path);
 	if (err == -ENOSPC) {
 		s->left_out++;
 		return 0;
@@ -846,8 +847,6 @@ void model__scope(const struct model *m, size_t i, struct model_scope *ret)
 	*ret = (struct model_scope){
 		.name = name_of(m, p->scope),
 		.path = p->text,
-		.source = p->scope < STREAM_SCOPES ? 0
-						   : s->names[p->scope - STREAM_SCOPES].key.source,
 		.parent = p->parent_no ? p->parent_no - 1 : SIZE_MAX,
 		.runs = p->begun,
 		.depth = p->depth,
@@ -856,6 +855,8 @@ void model__scope(const struct model *m, size_t i, struct model_scope *ret)
 		.time = p->time,
 		.longest = p->longest,
 	};
+	if (p->scope >= STREAM_SCOPES)
+		ret->source = (uint8_t)s->names[p->scope - STREAM_SCOPES].key.source;
 }
 
 bool model__scope_is(const struct model *m, const struct model_scope *scope, const char *name)

@@ -82,7 +82,7 @@ struct scopes {
 		uint64_t number; /* in its scope, from 1 */
 		uint64_t begin, end;
 		uint64_t steps[STEP_KINDS]; /* steps that ended before it began */
-		uint64_t took;		    /* ns, without those in which it was suspended */
+		uint64_t took;		    /* ns, without suspended time */
 		bool ended, earlier;
 		struct scope_level *levels; /* by device number; NULL before the end */
 		uint32_t nlevels;

@@ -586,24 +586,29 @@ static int check_figures(const struct condition *c, char **why)
 	return 0;
 }
 
-/* Takes the scope from "scope:NAME CONDITION", if it is there. *rest: the condition. Returns 0, or
- * as refuse(). */
+/* Takes the scope from "scope:NAME CONDITION", if it is there. A name with spaces is in double
+ * quotes. *rest: the condition. Returns 0, or as refuse(). */
 static int take_scope(struct condition *c, const char **rest, char **why)
 {
 	const char *name = c->text + strlen("scope:");
+	bool quoted;
 	size_t len;
 
 	*rest = c->text;
 	if (!text__starts(c->text, "scope:"))
 		return 0;
-	len = strcspn(name, " ");
+	quoted = *name == '"';
+	name += quoted;
+	len = strcspn(name, quoted ? "\"" : " ");
 	c->scope = strndup(name, len);
 	if (!c->scope)
 		return -ENOMEM;
-	*rest = name + len + strspn(name + len, " ");
+	*rest = name + len;
+	*rest += quoted && **rest; /* the quote */
+	*rest += strspn(*rest, " ");
 	if (facts__is_scope(c->scope) && **rest)
 		return 0;
-	return refuse(c->text, "scope:", "needs a function and a condition: scope:rollout peak>60G",
+	return refuse(c->text, "scope:", "needs a name and a condition: scope:rollout peak>60G",
 		      why);
 }
 

@@ -191,7 +191,8 @@ static int parse_value(struct filter *f, enum key key, char *text)
 	case KEY_SOURCE:
 		return parse_choice(f, value, "source", source_at, SOURCES, NULL);
 	case KEY_SCOPE:
-		return facts__is_scope(text) ? 0 : complain(f, "scope:%s is no function", text);
+		return facts__is_scope(text) ? 0
+					     : complain(f, "scope:%s is no name of a scope", text);
 	case KEY_LINE:
 		parse_line(value);
 		break;
