@@ -3,8 +3,12 @@
 # run: cpu=60
 """Scopes: the figures of the functions that --scope names are those that torch.cuda reports of them."""
 import csv
+import glob
 import json
 import os
+import pickle
+
+import parquet
 
 from harness import REPO, WORKLOADS, check, equal, own, python, run, scratch, tool
 
@@ -258,6 +262,53 @@ def test_two_recordings():
         check(code == 0 and "Scope" in out and "Policy.train " in out, "%s (%s): %s", command, err, out)
         code, out, _ = tool(*command, path, path)
         check(code == 0 and "Scope" not in out, "%s without scopes: %s", command, out)
+
+
+def exported(form, *options):
+    path, _ = recording()
+    out = scratch("scopes." + form)
+    code, _, err = tool("export", form, "-f", "-o", out, *options, path, seconds=120)
+    equal(code, 0, "export %s (%s)" % (form, err))
+    return out
+
+
+def test_exports():
+    """Perfetto, Parquet, the page and a snapshot of PyTorch have the runs that report has."""
+    path, _ = recording()
+    names = options_for(("rollout", "Policy.train", "loss_of", "sync"))
+    doc = document(path, *names)["scopes"]
+    runs = [(doc["scopes"][r["scope"]]["path"], r["number"], r["begin"], r["end"], {d["device"]: d for d in r["devices"]}) for r in doc["runs"]]
+
+    with open(exported("perfetto", *names)) as f:
+        spans = [e for e in json.load(f)["traceEvents"] if e.get("cat") == "scope"]
+    got = sorted((e["ts"], -e["dur"], e["name"], e["args"]["run"], e["args"].get("cuda:0 peak")) for e in spans)
+    wanted = sorted((round(b * 1e6, 3), -round((e - b) * 1e6, 3), p.split(" > ")[-1], n, d["cuda:0"]["peak_allocated"]) for p, n, b, e, d in runs)
+    equal([g[2:] for g in got], [w[2:] for w in wanted], "spans of Perfetto")
+    check(all(abs(g[0] - w[0]) < 0.002 and abs(g[1] - w[1]) < 0.002 for g, w in zip(got, wanted)), "times of the spans: %s, %s", got, wanted)
+    equal(len({e["tid"] for e in spans}), 1, "threads with scopes")
+
+    lake = exported("parquet", *names)
+    rows = [r for name in glob.glob(os.path.join(lake, "scopes", "*", "*", "*.parquet")) for r in parquet.read(name) if r["device"] == "cuda:0"]
+    equal([(r["scope"], r["run"], r["begin_ns"], r["end_ns"], r["peak_allocated"], r["kept"], r["source"]) for r in rows],
+          [(p, n, round(b * 1e9), round(e * 1e9), d["cuda:0"]["peak_allocated"], d["cuda:0"]["kept"], "function") for p, n, b, e, d in runs], "rows of Parquet")
+
+    with open(exported("html", *names)) as f:
+        text = f.read()
+    head = json.loads(text[text.index(">", text.index('id="head"')) + 1:].split("</script>")[0])["scopes"]
+    equal(sorted((head["names"][s], n, b, e, peak) for s, row, b, e, n, peak in head["runs"]),
+          sorted((p, n, b, e, d["cuda:0"]["peak_allocated"]) for p, n, b, e, d in runs), "runs of the page")
+    equal({row for s, row, *_ in head["runs"] if " > " in head["names"][s]}, {1}, "rows of nested scopes")
+
+    with open(exported("snapshot", *names, "--at", "scope:sync#3"), "rb") as f:
+        snapshot = pickle.load(f)
+    blocks = [b for s in snapshot["segments"] for b in s["blocks"] if b["state"] == "active_allocated"]
+    live = {r["scope"]: r["bytes"] for r in document(path, *names, "--by", "scope", "--at", "scope:sync#3")["rows"]}
+    equal({s: sum(b["size"] for b in blocks if b.get("scope") == s) for s in live}, live, "blocks of the snapshot by scope")
+    entries = [e for e in snapshot["device_traces"][0] if e["action"] in ("alloc", "free_completed")]
+    check(all(e.get("user_metadata") == e.get("scope") for e in entries), "texts of the entries")
+    equal({e.get("scope") for e in entries}, set(live), "scopes of the entries")
+    named = json.loads(tool("report", "--json", exported("snapshot", *names))[1])["rows"]
+    check(not any(r.get("name", "").startswith("Policy") for r in named), "a scope is read back as a name: %s", named)
 
 
 def test_snapshot():

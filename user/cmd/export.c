@@ -31,9 +31,13 @@ struct options {
 };
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME", 0,
+	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME|scope:NAME#N", 0,
 	  "Moment (default peak; for snapshot: end)", OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0, "Only this device: cuda:0, cpu, ... (default: all)",
+	  OPTIONS_SHOW },
+	{ "scope", OPT_SCOPE, "FUNCTION", 0,
+	  "Also write the runs of this Python function (html, perfetto, parquet, snapshot); "
+	  "repeatable",
 	  OPTIONS_SHOW },
 	{ "output", 'o', "FILE", 0,
 	  "Write to FILE (default memtrace-FORMAT-RECORDING); \"-\": standard output. "
@@ -132,6 +136,7 @@ static void check_options(struct argp_state *state, const struct options *o)
 			   "moment",
 			   a->format->name);
 	report_args__check_csv(state, o->csv, a->format == &export_csv);
+	report_args__check_scopes(state, &o->shown, o->shown.at.at_scope);
 	if (!a->format->to_folder && (o->folder.job || o->folder.host))
 		argp_error(state, "--job and --host are for the format parquet");
 	if (!a->format->to_folder && o->n > 1)
@@ -237,7 +242,7 @@ static int cmd_export(int argc, char **argv)
 	int status = EXIT_OK;
 
 	usage__parse(&command_export, argc, argv, 0, &o);
-	o.job.model = o.shown.at;
+	o.job.model = report_args__moment(&o.shown, &o.shown.at);
 	o.job.moment_given = o.shown.at_given;
 	o.job.model.at_device = o.shown.device;
 	o.job.device = o.shown.device;

@@ -75,8 +75,8 @@ EXPORT_WORDS(DECLARE_FORMAT, DECLARE_FORMAT)
 extern const struct export_format *const export_formats[];
 /* Returns the format with this name, or NULL. */
 const struct export_format *export__find(const char *name);
-/* The format of tables for query engines, a Parquet file for each: events, blocks, rows, steps and
- * devices. Writes TABLE/job=JOB/date=DATE/NAME.parquet in the folder of the export.
+/* The format of tables for query engines, a Parquet file for each: events, blocks, rows, steps,
+ * scopes and devices. Writes TABLE/job=JOB/date=DATE/NAME.parquet in the folder of the export.
  * docs/reference/tables.md has the columns. */
 extern const struct export_format tables_parquet;
 

@@ -376,8 +376,9 @@ struct live_block {
 	uint8_t walk;
 	bool before_attach; /* allocated before the first event, origin not known */
 	enum category category;
-	bool inferred;	  /* the category is not from the program's objects */
-	const char *name; /* from the program's objects; NULL: not known */
+	bool inferred;	   /* the category is not from the program's objects */
+	const char *name;  /* from the program's objects; NULL: not known */
+	const char *scope; /* as row.scope; the model owns it */
 	uint32_t module;
 };
 /* Sets *ret to the live block at addr. Its category is the one that it would have if it were freed
@@ -798,8 +799,8 @@ int model__watch_error(const struct model *m);
  * name. Classes are numbered in order of appearance. */
 uint32_t model__block_classes(const struct model *m);
 /*
- * Sets *ret to the row of a block class, with line, stack, thread, category and name, charged to
- * user code. The category may change until model__finish(). Returns the size of each block.
+ * Sets *ret to the row of a block class, with line, stack, thread, scope, category and name, charged
+ * to user code. The category may change until model__finish(). Returns the size of each block.
  */
 uint64_t model__block_class(const struct model *m, uint32_t class, struct row *ret);
 

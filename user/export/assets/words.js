@@ -89,6 +89,9 @@ const Words = (() => {
 	// The place of such memory. Nobody looks for the objects of a snapshot.
 	const unheld = () => first === "before attach" ? UNHELD : first;
 
+	// Memory that no scope allocated; words__scope() in C.
+	const OUTSIDE = "outside of scopes";
+
 	// The sentence about what --cost left out.
 	const detail = text => text ? text[0].toUpperCase() + text.slice(1) : "";
 
@@ -124,5 +127,5 @@ const Words = (() => {
 		"[smaller stacks]": "Stacks too small and too many to be shown one by one.",
 	};
 
-	return { began, before, unheld, bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, neighbour, detail, command, host, FIELDS, NOTES, UNHELD };
+	return { began, before, unheld, bytes, count, blocks, percent, share, seconds, role, phase, inPhase, step, more, module, neighbour, detail, command, host, FIELDS, NOTES, UNHELD, OUTSIDE };
 })();

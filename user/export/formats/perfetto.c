@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Chrome trace events as JSON for ui.perfetto.dev, written as events arrive. Memory is shown as
- * counters, modules as spans of threads, steps and phases as spans of two extra threads, segments
- * and out-of-memory as instants.
+ * counters, modules as spans of threads, scopes, steps and phases as spans of extra threads,
+ * segments and out-of-memory as instants.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -19,6 +19,7 @@
 #include "export/export.h"
 #include "export/formats/passing.h"
 #include "export/formats/perfetto.h"
+#include "export/formats/scope_lanes.h"
 #include "export/formats/spans.h"
 #include "model/words.h"
 #include "record/detail.h"
@@ -280,6 +281,7 @@ void perfetto_counters__end(struct counters *c)
 /* With another trace, modules have threads of their own, because that trace's spans are on the
  * process's threads. */
 #define TID_MODULES 4194307
+#define TID_SCOPES 0x40000000 /* and a number for each lane of scopes */
 
 struct stretch {  /* a period in which the main device's allocations are all of one phase */
 	bool any; /* there is one */
@@ -745,6 +747,61 @@ static int perfetto_begin(struct export_ctx *c, void **state)
 	return 0;
 }
 
+/* Writes the figures of a run into its "args". */
+static void put_scope_args(struct export_ctx *c, struct perfetto *p, size_t run, uint64_t number)
+{
+	struct model_scope_level l;
+	struct model_device d;
+	char key[40];
+
+	json__open_object(p->j, "args");
+	json__uint(p->j, "run", number);
+	for (size_t i = 0; i < model__devices(c->model); i++) {
+		model__device(c->model, i, &d);
+		if (!passing__is_selected(c, d.name) ||
+		    !model__scope_run_level(c->model, run, i, &l))
+			continue;
+		snprintf(key, sizeof(key), "%s start", d.name);
+		if (l.start_known)
+			json__uint(p->j, key, l.start);
+		snprintf(key, sizeof(key), "%s peak", d.name);
+		json__uint(p->j, key, l.peak);
+		snprintf(key, sizeof(key), "%s kept", d.name);
+		if (l.kept_known)
+			json__uint(p->j, key, l.kept);
+	}
+	json__close_object(p->j);
+}
+
+/* Writes the kept runs of scopes as spans of extra threads. Modules have other bounds: a function
+ * lasts from its first to its last allocation. Returns 0 or -ENOMEM. */
+static int put_scopes(struct export_ctx *c, struct perfetto *p)
+{
+	struct scope_lanes lanes;
+	struct model_scope_run r;
+	struct model_scope s;
+	char name[64];
+	int err = scope_lanes__of(c->model, c->dict, &lanes);
+
+	for (size_t i = 0; i < lanes.n && !err; i++) {
+		uint32_t nth = lanes.all[i].nth + 1;
+
+		snprintf(name, sizeof(name), nth > 1 ? "scopes of %u (%u)" : "scopes of %u",
+			 lanes.all[i].tid, nth);
+		put_name(p, "thread_name", TID_SCOPES + i, name, NULL);
+	}
+	for (size_t i = 0; i < model__scope_runs(c->model) && !err; i++) {
+		model__scope_run(c->model, i, &r);
+		model__scope(c->model, r.scope, &s);
+		put_complete(p, s.name, TID_SCOPES + lanes.lane_of[i], r.begin, r.end);
+		json__string(p->j, "cat", "scope");
+		put_scope_args(c, p, i, r.number);
+		json__close_object(p->j);
+	}
+	scope_lanes__drop(&lanes);
+	return err;
+}
+
 /* Writes the facts of the recording as "otherData", which the format leaves to its writers. */
 static void put_facts(struct export_ctx *c, struct perfetto *p)
 {
@@ -777,6 +834,9 @@ static int perfetto_end(struct export_ctx *c, void *state)
 	spans__close(p->spans, c->duration > last ? c->duration : last);
 	close_stretch(p);
 	perfetto_counters__end(p->counters);
+	err = put_scopes(c, p);
+	if (err)
+		return err;
 	err = c->with ? perfetto__merge(p->j, c->with, c->facts) : 0;
 	c->with_failed = err;
 	if (err)

@@ -294,6 +294,20 @@ static void put_role(struct pickle *p, const struct live_block *b)
 	pickle__string(p, b->name);
 }
 
+/* Writes the scope of a block or an entry, if it has one. shown: also as the text that PyTorch's
+ * viewer shows; our own reader knows by the other key that it is no name. */
+static void put_scope(struct pickle *p, const char *scope, bool shown)
+{
+	if (!scope)
+		return;
+	pickle__key(p, "scope");
+	pickle__key(p, scope);
+	if (!shown)
+		return;
+	pickle__key(p, "user_metadata");
+	pickle__key(p, scope);
+}
+
 /* Writes block i with the size that it has in its segment. Returns 0 or -ENOMEM. */
 static int put_block(struct tiles *t, size_t i, uint64_t size)
 {
@@ -307,6 +321,7 @@ static int put_block(struct tiles *t, size_t i, uint64_t size)
 	put_size(t->p, b->addr, size, requested_of(t, i, size), "active_allocated");
 	err = put_origin(t->stacks, &row);
 	put_role(t->p, b);
+	put_scope(t->p, b->scope, !b->name);
 	pickle__close_dict(t->p);
 	t->sums->unasked += !b->requested;
 	t->sums->cut += b->size - size;
@@ -553,13 +568,15 @@ struct entry {
 	uint32_t stack, node, thread;
 	uint8_t action, walk, device;
 	bool before_attach;
+	const char *scope; /* as in struct live_block */
 };
 
 struct snapshot {
 	struct entry *ring;
-	size_t n, cap, first;	 /* first: index of the oldest entry when the ring is full */
-	uint64_t number;	 /* number of the latest event */
-	uint64_t added;		 /* number of entries added, dropped ones included */
+	size_t n, cap, first; /* first: index of the oldest entry when the ring is full */
+	uint64_t number;      /* number of the latest event */
+	uint64_t added;	      /* number of entries added, dropped ones included */
+	bool alloc_last;      /* the last entry is an allocation that the model did not have yet */
 	uint64_t recent[RECENT]; /* by hash of an address: value of `added` after its allocation */
 	/* Address -> size and device of memory that the allocator took. The event that gives it
 	 * back may have neither. */
@@ -602,6 +619,7 @@ static int add_entry(struct snapshot *s, const struct entry *entry)
 		s->ring[s->n++] = *entry;
 	}
 	s->added++;
+	s->alloc_last = entry->action == ALLOC;
 	if (entry->action == ALLOC)
 		*recent_of(s, entry->addr) = s->added;
 	return 0;
@@ -666,6 +684,22 @@ static int add_alloc(const struct export_ctx *c, struct snapshot *s, const struc
 	return add_entry(s, &entry);
 }
 
+/* Sets the scope of the last entry, if it is an allocation, which the model has by now. */
+static void settle_scope(const struct export_ctx *c, struct snapshot *s)
+{
+	struct device device = { .type = DEVICE_CUDA };
+	struct live_block b;
+	struct entry *entry;
+
+	if (!s->alloc_last || !model__scopes(c->model))
+		return;
+	s->alloc_last = false;
+	entry = entry_at(s, s->n - 1);
+	device.index = entry->device;
+	if (model__live_block(c->model, device, entry->addr, &b))
+		entry->scope = b.scope;
+}
+
 /* Adds a free with the stack of the allocation, as PyTorch does by default. Returns 0 or -ENOMEM. */
 static int add_free(const struct export_ctx *c, struct snapshot *s, const struct event *e,
 		    struct entry entry)
@@ -682,6 +716,7 @@ static int add_free(const struct export_ctx *c, struct snapshot *s, const struct
 		entry.walk = b.walk;
 		entry.cuda_stream = b.cuda_stream;
 		entry.before_attach = b.before_attach;
+		entry.scope = b.scope;
 	}
 	return add_entry(s, &entry);
 }
@@ -778,6 +813,7 @@ static int snapshot_event(struct export_ctx *c, void *state, const struct event 
 		.device = e->device.index,
 	};
 
+	settle_scope(c, s);
 	if (e->how == MEM_HOST && (e->kind == EVENT_CUDA_ALLOC || e->kind == EVENT_CUDA_FREE))
 		return add_pinned(s, e, entry);
 	if (e->kind == EVENT_CUDA_FREE) /* the event may lack a device */
@@ -883,6 +919,7 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	pickle__key(w->p, "time_us");
 	pickle__uint(w->p, (w->start + e->time) / 1000);
 	err = put_origin(w->stacks, &row);
+	put_scope(w->p, e->scope, !e->before_attach);
 	pickle__close_dict(w->p);
 	return err;
 }
@@ -1109,6 +1146,7 @@ static int snapshot_end(struct export_ctx *c, void *state)
 	struct writer w = { .c = c, .s = state, .p = pickle__new(c->out) };
 	int err = -ENOMEM;
 
+	settle_scope(c, state);
 	if (start && text__parse_date(start, &w.start))
 		w.start = 0;
 	w.stacks = w.p ? new_stacks(c, w.p) : NULL;

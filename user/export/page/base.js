@@ -14,6 +14,10 @@ const Page = (() => {
 	// The recorded time: a window begins later than its capture, from which times count.
 	const START = head.capture?.window_start ?? 0, END = Math.max(head.duration || 1, START + 1e-9);
 
+	// Only a recording with scopes can be shown by them.
+	if (!head.scopes)
+		document.querySelectorAll("option[value=scope]").forEach(o => o.remove());
+
 	// ---- selection: shown by all views
 
 	const state = {

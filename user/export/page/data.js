@@ -359,14 +359,14 @@ class History {
 		const device = number("device"), stack = number("stack"), file = text("file"), line = number("line");
 		const func = text("function"), module = text("module"), cls = text("class"), root = text("root");
 		const phase = text("phase"), category = text("category"), source = text("source"), name = text("name");
-		const thread = text("thread"), tid = number("tid"), before = number("before"), node = text("node"), holder = text("holder");
+		const scope = text("scope"), thread = text("thread"), tid = number("tid"), before = number("before"), node = text("node"), holder = text("holder");
 		const word = i => i ? words[i - 1] : null;
 		for (let i = 0; i < n; i++)
 			rows[i] = {
 				device: device[i], stack: stack[i], file: word(file[i]), line: line[i], function: word(func[i]),
 				module: word(module[i]), module_class: word(cls[i]), module_root: word(root[i]), phase: word(phase[i]),
 				category: word(category[i]), source: word(source[i]), name: word(name[i]), thread: word(thread[i]),
-				tid: tid[i], before_attach: !!before[i], node_class: word(node[i]), holder: word(holder[i]),
+				tid: tid[i], before_attach: !!before[i], node_class: word(node[i]), scope: word(scope[i]), holder: word(holder[i]),
 			};
 		return rows;
 	}
@@ -461,6 +461,8 @@ class History {
 	groupOf(key) {
 		if (key === "category")
 			return { of: r => r.category, unknown: "unknown" };
+		if (key === "scope")
+			return { of: r => r.scope || (r.before_attach ? Words.before() : Words.OUTSIDE), unknown: Words.before() };
 		if (key === "phase")
 			return { of: r => r.phase || Words.before(), unknown: Words.before() };
 		return {

@@ -104,6 +104,7 @@
 		line: r => [r.file, r.line, r.function, r.phase, r.category, r.before_attach ? r.source : "", r.before_attach ? r.holder ?? r.name : "", r.nothing],
 		category: r => [r.category, r.nothing],
 		module: r => [r.module, r.module_class, r.module_root, r.nothing],
+		scope: r => [r.scope, r.before_attach, r.nothing],
 		stack: r => [r.stack, r.phase, r.category, r.before_attach ? r.holder ?? r.name : ""],
 	};
 

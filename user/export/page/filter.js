@@ -5,7 +5,7 @@
 "use strict";
 (() => {
 	const KEYS = { text: "", line: "line", file: "line", func: "function", function: "function", module: "module", class: "module_class",
-		category: "category", role: "category", phase: "phase", source: "source", thread: "thread", name: "name", stack: "stack" };
+		category: "category", role: "category", phase: "phase", source: "source", thread: "thread", name: "name", scope: "scope", stack: "stack" };
 
 	// Parses a value up to an unquoted |. Returns the value and the remaining text.
 	function value(text) {
@@ -75,7 +75,7 @@
 	}
 
 	// All text of a row; for stack:, the text of its frames, cached per stack.
-	const WORDS = ["function", "module", "module_class", "category", "phase", "name", "thread", "source", "node_class"];
+	const WORDS = ["function", "module", "module_class", "category", "phase", "name", "thread", "source", "node_class", "scope"];
 	function textOf(r) {
 		return r.words ??= [r.file ? r.file + (r.line ? ":" + r.line : "") : "", ...WORDS.map(k => r[k] ?? "")].join("\n").toLowerCase();
 	}
@@ -118,6 +118,6 @@
 		return term("line", path + (r.line ? ":" + r.line : ""));
 	}
 
-	const fields = ["line", "func", "module", "class", "role", "phase", "source", "thread", "name", "stack"];
+	const fields = ["line", "func", "module", "class", "role", "phase", "source", "thread", "name", ...Page.head.scopes ? ["scope"] : [], "stack"];
 	Page.filter = { compile, parse, term, line, fields };
 })();

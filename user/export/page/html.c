@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/json.h"
 #include "base/map64.h"
+#include "export/formats/scope_lanes.h"
 #include "export/formats/frames.h"
 #include "export/formats/gzip.h"
 #include "export/formats/template.h"
@@ -934,6 +935,94 @@ static void put_phases(struct json *j, const struct page_data *p, const struct p
 	json__seconds(j, "phases_over", least, 9);
 }
 
+#define RUNS_FIRST 2500 /* most runs of scopes: the longest ones */
+
+static int longest_first(const void *a, const void *b)
+{
+	return array__compare_u64(b, a);
+}
+
+/* Returns the shortest duration, ns, of the RUNS_FIRST longest runs; 0 without memory. */
+static uint64_t least_run(const struct model *m)
+{
+	size_t n = model__scope_runs(m);
+	uint64_t *took = n > RUNS_FIRST ? calloc(n, sizeof(*took)) : NULL, least;
+	struct model_scope_run r;
+
+	for (size_t i = 0; took && i < n; i++) {
+		model__scope_run(m, i, &r);
+		took[i] = r.end - r.begin;
+	}
+	if (!took)
+		return 0;
+	qsort(took, n, sizeof(*took), longest_first);
+	least = took[RUNS_FIRST - 1];
+	free(took);
+	return least;
+}
+
+/* Writes a run: its scope, the row that it is drawn in, begin, end, number, and the peak on the
+ * main device; null: not known. */
+static void put_run(struct json *j, const struct page_data *p, size_t run, uint32_t row)
+{
+	const struct model *m = p->c->model;
+	int main = p->c->device >= 0 ? p->c->device : model__main_device(m);
+	struct model_scope_level l;
+	struct model_scope_run r;
+
+	model__scope_run(m, run, &r);
+	json__open_array(j, NULL);
+	json__uint(j, NULL, r.scope);
+	json__uint(j, NULL, row);
+	json__seconds(j, NULL, r.begin, 9);
+	json__seconds(j, NULL, r.end, 9);
+	json__uint(j, NULL, r.number);
+	if (main >= 0 && model__scope_run_level(m, run, (size_t)main, &l))
+		json__uint(j, NULL, l.peak);
+	else
+		json__null(j, NULL);
+	json__close_array(j);
+}
+
+/* Writes the runs of scopes, each in a row below those of the runs around it; nothing without a
+ * run. Returns 0 or -ENOMEM. */
+static int put_scopes(struct json *j, const struct page_data *p)
+{
+	const struct model *m = p->c->model;
+	uint64_t least = least_run(m), rows = 0, first;
+	struct scope_lanes lanes;
+	struct model_scope_run r;
+	struct model_scope s;
+	int err = scope_lanes__of(m, p->c->dict, &lanes);
+
+	if (err || !model__scope_runs(m))
+		goto out;
+	json__open_object(j, "scopes");
+	json__open_array(j, "names");
+	for (size_t i = 0; i < model__scopes(m); i++) {
+		model__scope(m, i, &s);
+		json__string(j, NULL, s.path);
+	}
+	json__close_array(j);
+	json__open_array(j, "runs");
+	for (size_t lane = 0; lane < lanes.n; lane++) {
+		first = rows;
+		rows += lanes.all[lane].deepest;
+		for (size_t i = 0; i < model__scope_runs(m); i++) {
+			model__scope_run(m, i, &r);
+			if (lanes.lane_of[i] == lane && r.end - r.begin >= least)
+				put_run(j, p, i, (uint32_t)first + lanes.depth_of[i]);
+		}
+	}
+	json__close_array(j);
+	json__uint(j, "rows", rows);
+	json__seconds(j, "over", least, 9);
+	json__close_object(j);
+out:
+	scope_lanes__drop(&lanes);
+	return err;
+}
+
 static int put_devices(struct json *j, const struct page_data *p, const struct report_doc *doc)
 {
 	int err = 0;
@@ -1046,6 +1135,7 @@ static int put_head(struct page_data *p)
 	put_steps(j, c->model);
 	put_ooms(j, p);
 	put_phases(j, p, number < p->n ? &p->devices[number] : NULL);
+	err = err ?: put_scopes(j, p);
 	json__open_array(j, "categories");
 	for (int i = 0; i < CATEGORY_NR; i++)
 		json__string(j, NULL, category__name(i));
@@ -1142,14 +1232,23 @@ static const struct {
 	const char *column;
 	unsigned field;
 } page_fields[] = {
-	{ "row.file", ROW_FILE },	 { "row.function", ROW_FUNCTION },
-	{ "row.module", ROW_MODULE },	 { "row.class", ROW_MODULE_CLASS },
-	{ "row.root", ROW_MODULE_ROOT }, { "row.category", ROW_CATEGORY },
-	{ "row.source", ROW_SOURCE },	 { "row.name", ROW_NAME },
-	{ "row.thread", ROW_THREAD },	 { "row.node", ROW_NODE_CLASS },
-	{ "row.phase", ROW_PHASE },	 { "row.line", ROW_LINE },
-	{ "row.tid", ROW_TID },		 { "row.device", PAGE_DEVICE },
-	{ "row.stack", PAGE_STACK },	 { "row.before", PAGE_BEFORE },
+	{ "row.file", ROW_FILE },
+	{ "row.function", ROW_FUNCTION },
+	{ "row.module", ROW_MODULE },
+	{ "row.class", ROW_MODULE_CLASS },
+	{ "row.root", ROW_MODULE_ROOT },
+	{ "row.category", ROW_CATEGORY },
+	{ "row.source", ROW_SOURCE },
+	{ "row.name", ROW_NAME },
+	{ "row.thread", ROW_THREAD },
+	{ "row.node", ROW_NODE_CLASS },
+	{ "row.phase", ROW_PHASE },
+	{ "row.line", ROW_LINE },
+	{ "row.scope", ROW_SCOPE },
+	{ "row.tid", ROW_TID },
+	{ "row.device", PAGE_DEVICE },
+	{ "row.stack", PAGE_STACK },
+	{ "row.before", PAGE_BEFORE },
 	{ "row.holder", PAGE_HOLDER }, /* of memory from before attach (model/holders.h) */
 };
 

@@ -292,8 +292,9 @@
 	];
 
 	const SIGNS = [
-		["Areas", "live memory, by role or module (Bands)"], ["Dashed line", "memory that PyTorch has reserved"],
+		["Areas", "live memory, by role, phase or module (Bands)"], ["Dashed line", "memory that PyTorch has reserved"],
 		["Vertical dashes", "ends of steps"], ["Strip below", "phases: forward, backward, optimizer"],
+		...head.scopes ? [["Bands below", "scopes: functions and phases of the program's own"]] : [],
 		["Blue line", "the selected moment"],
 	];
 

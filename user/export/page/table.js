@@ -10,8 +10,9 @@
 		stack: ["size", "share", "bar", "count", "category", "phase", "place", "module"],
 		category: ["size", "share", "bar", "count", "category"],
 		module: ["size", "share", "bar", "count", "category", "module"],
+		scope: ["size", "share", "bar", "count", "category", "scope"],
 	};
-	const TITLES = { size: "Size", share: "%", count: "Blocks", category: "Role", phase: "Phase", module: "Module", place: "Location" };
+	const TITLES = { size: "Size", share: "%", count: "Blocks", category: "Role", phase: "Phase", module: "Module", scope: "Scope", place: "Location" };
 	// Columns of lines and stacks that are hidden if no row of the device says anything there, as in `report`.
 	const SAYS = {
 		category: r => r.category && r.category !== "unknown",
@@ -107,6 +108,7 @@
 		case "share": return Words.share(x.bytes, now.sum);
 		case "count": return g.row.nothing && !x.count ? "–" : count(x.count);
 		case "module": return g.module;
+		case "scope": return g.row.nothing ? "" : g.row.scope || (g.row.before_attach ? Words.before() : Words.OUTSIDE);
 		case "phase": return g.row.before_attach ? Words.before() : Words.phase(g.row.phase);
 		default: return (x.parts ? unfolded.has(g.place) ? "▾ " : "▸ " : "") + g.place;
 		}
@@ -145,10 +147,12 @@
 			return;
 		}
 		const terms = [];
-		if (state.by === "category" || (g.category && state.by !== "module"))
+		if (state.by === "category" || (g.category && state.by !== "module" && state.by !== "scope"))
 			terms.push(term("category", g.row.category));
 		if (state.by === "module")
 			terms.push(term("module", g.row.module));
+		else if (state.by === "scope")
+			terms.push(...g.row.before_attach ? ["source:census"] : [term("scope", g.row.scope ?? "")]);
 		else if (g.row.file)
 			terms.push(Page.filter.line(g.row));
 		else if (g.row.before_attach && state.by !== "category")
@@ -222,7 +226,7 @@
 			textContent: TITLES[c],
 			title: c === "share" ? "Share of the memory that the table shows" : "",
 			onclick: () => {
-				sort = { column: c, down: sort.column === c ? !sort.down : !["place", "module", "category", "phase"].includes(c) };
+				sort = { column: c, down: sort.column === c ? !sort.down : !["place", "module", "scope", "category", "phase"].includes(c) };
 				columns();
 				update();
 			},

@@ -4,8 +4,10 @@
 (() => {
 	const { $, head, state, el, colour } = Page;
 	const { bytes, count, seconds } = Words;
-	const NOBODY = [Words.before(), "(no module)"]; // groups without an owner, drawn lowest and grey
+	const NOBODY = [Words.before(), "(no module)", Words.OUTSIDE]; // groups without an owner, drawn lowest and grey
 	const STRIP = 5; // px; height of the phases below the curves
+	const BAND = 14, BANDS = 4; // px; height of a row of scopes below the phases; most rows
+	const bandRows = Math.min(BANDS, head.scopes?.rows ?? 0), bandsHeight = bandRows * BAND;
 	let plot = null, over = null, shown = null, names = [], hover = null, dense = false;
 
 	const deviceSeries = () => Page.device().series ?? { t: [], allocated_min: [], allocated_max: [], reserved_max: [] };
@@ -48,11 +50,12 @@
 				for (let k = 0; k < n; k++)
 					rest[k] += b.bytes[x.i][k];
 			stack.push(rest);
-			list.push(Words.more(order.length - 8, "module"));
+			list.push(Words.more(order.length - 8, state.bands === "scope" ? "scope" : "module"));
 		}
 		return { names: list, stack };
 	}
 
+	const scopeColour = i => Page.nthColour(i % 8);
 	function bandColour(name, i) {
 		if (state.bands === "category")
 			return Page.categoryColour(name);
@@ -60,6 +63,8 @@
 			return colour(name === "(no module)" ? "less" : "c-unknown");
 		if (state.bands === "phase")
 			return Page.phaseColour(name || "other");
+		if (state.bands === "scope" && head.scopes.names.includes(name))
+			return scopeColour(head.scopes.names.indexOf(name));
 		return i >= 8 ? colour("c-unknown") : Page.nthColour(i);
 	}
 	const bandName = name => state.bands === "category" ? Words.role(name) : state.bands === "phase" ? Words.phase(name) : name;
@@ -96,7 +101,7 @@
 			cursor: { y: false, points: { show: false }, drag: { x: false, y: false, setScale: false } },
 			scales: { x: { time: false, range: () => state.view }, y: { range: (u, lo, hi) => [0, Math.max(1, hi) * 1.06] } },
 			axes: [
-				{ ...axis, size: 26, gap: 8, space: 90, values: timeLabels },
+				{ ...axis, size: 26 + bandsHeight, gap: 8 + bandsHeight, space: 90, values: timeLabels },
 				{ ...axis, size: 72, gap: 6, space: 34, incrs: Array.from({ length: 52 }, (x, i) => 2 ** i), values: (u, splits) => splits.map(v => v ? bytes(v).replace(/\.0+ /, " ") : "0") },
 			],
 			// Sizes and scales are final only when uPlot draws.
@@ -119,6 +124,7 @@
 			c.fillStyle = Page.phaseColour(phase);
 			c.fillRect(x(a), top + height + r, Math.max(r, x(b) - x(a)), STRIP * r);
 		}
+		scopes(u, c, r);
 		const steps = (head.steps ?? []).filter(s => s[1] >= state.view[0] && s[0] <= state.view[1]);
 		if (steps.length && steps.length < width / (4 * r)) {
 			c.strokeStyle = colour("step");
@@ -164,6 +170,32 @@
 		named(u, c, r);
 		c.restore();
 	}
+
+	// Runs of scopes, each below those around it, with its name where there is room.
+	function scopes(u, c, r) {
+		const { left, top, width, height } = u.bbox, x = t => u.valToPos(t, "x", true);
+		c.font = 10 * r + "px " + colour("font");
+		c.textAlign = "left";
+		c.textBaseline = "middle";
+		for (const [scope, row, a, b] of head.scopes?.runs ?? []) {
+			if (row >= bandRows || b < state.view[0] || a > state.view[1])
+				continue;
+			const from = Math.max(left, x(a)), to = Math.min(left + width, x(b)), y = top + height + (STRIP + 2 + row * BAND) * r;
+			const name = head.scopes.names[scope].split(" > ").pop();
+			c.globalAlpha = 0.35;
+			c.fillStyle = scopeColour(scope);
+			c.fillRect(from, y, Math.max(r, to - from), (BAND - 2) * r);
+			c.globalAlpha = 1;
+			if (to - from > c.measureText(name).width + 6 * r) {
+				c.fillStyle = colour("ink");
+				c.fillText(name, from + 3 * r, y + (BAND - 2) * r / 2);
+			}
+		}
+		c.textBaseline = "alphabetic";
+	}
+
+	// The runs at a time, outermost first.
+	const scopesAt = t => (head.scopes?.runs ?? []).filter(s => s[2] <= t && t <= s[3]).sort((a, b) => a[1] - b[1]);
 
 	// Marks with a name, without those of a change of detail, which the head of the page has.
 	const marksHere = () => (head.capture?.marks ?? []).filter(m => m.time >= state.view[0] && m.time <= state.view[1] && !m.name.startsWith("detail: "));
@@ -247,6 +279,8 @@
 		const phase = (head.phases ?? []).find(p => p[0] <= hover && hover <= p[1]);
 		if (phase)
 			lines[0] += `, ${Words.phase(phase[2])}`;
+		for (const s of scopesAt(hover).slice(0, BANDS))
+			lines.push(`${head.scopes.names[s[0]]} #${s[4]}` + (s[5] === null ? "" : `: peak ${bytes(s[5])}`));
 		const marks = marksHere().filter(m => Math.abs(u.valToPos(m.time, "x") - u.cursor.left) < 6);
 		lines.splice(1, 0, ...marks.slice(0, 4).map(m => `Mark: ${m.name}`));
 		if (near)

@@ -23,7 +23,15 @@
 
 /* ---- columns ---- */
 
-enum table { TABLE_EVENTS, TABLE_BLOCKS, TABLE_ROWS, TABLE_STEPS, TABLE_DEVICES, TABLE_NR };
+enum table {
+	TABLE_EVENTS,
+	TABLE_BLOCKS,
+	TABLE_ROWS,
+	TABLE_STEPS,
+	TABLE_SCOPES,
+	TABLE_DEVICES,
+	TABLE_NR
+};
 
 struct table_schema {
 	const char *name;
@@ -74,6 +82,27 @@ static const struct column step_columns[] = {
 	INT("peak_allocated"),
 	INT("end_allocated"),
 };
+static const struct column scope_columns[] = {
+	COMMON,
+	TEXT("device"),
+	TEXT("scope"),
+	TEXT("source"),
+	INT("run"),
+	INT("tid"),
+	TEXT("thread"),
+	INT("step"),
+	INT("begin_ns"),
+	INT("end_ns"),
+	TIME("begin_time"),
+	BOOL("began_before"),
+	BOOL("ended"),
+	INT("start_allocated"),
+	INT("peak_allocated"),
+	INT("peak_ns"),
+	INT("peak_reserved"),
+	INT("end_allocated"),
+	INT("kept"),
+};
 static const struct column device_columns[] = {
 	COMMON,
 	TEXT("device"),
@@ -121,6 +150,7 @@ static const struct table_schema table_schemas[TABLE_NR] = {
 	[TABLE_BLOCKS] = { "blocks", COLUMNS(block_columns) },
 	[TABLE_ROWS] = { "rows", COLUMNS(row_columns) },
 	[TABLE_STEPS] = { "steps", COLUMNS(step_columns) },
+	[TABLE_SCOPES] = { "scopes", COLUMNS(scope_columns) },
 	[TABLE_DEVICES] = { "devices", COLUMNS(device_columns) },
 };
 
@@ -407,6 +437,56 @@ static int put_steps(struct export_ctx *c, struct tables *s)
 	return err;
 }
 
+/* ---- scopes ---- */
+
+/* Adds a row for a run on a device, if the run has figures of it. Returns 0 or -errno. */
+static int put_run(struct export_ctx *c, const struct tables *s, size_t run, size_t device)
+{
+	struct parquet *p = parquet_of(s, TABLE_SCOPES);
+	struct model_scope_level l;
+	struct model_scope_run r;
+	struct model_scope scope;
+	struct model_device d;
+	struct dict_thread thread;
+
+	if (!model__scope_run_level(c->model, run, device, &l))
+		return 0;
+	model__scope_run(c->model, run, &r);
+	model__scope(c->model, r.scope, &scope);
+	model__device(c->model, device, &d);
+	thread = dict__get_thread(c->dict, r.thread);
+	put_common(s, p);
+	parquet__text(p, d.name);
+	parquet__text(p, scope.path);
+	parquet__text(p, scope_source__name(scope.source));
+	parquet__uint(p, true, r.number);
+	parquet__int(p, thread.tid, thread.tid);
+	parquet__text(p, thread.tid ? dict__str(c->dict, thread.name) : NULL);
+	parquet__uint(p, true, r.step);
+	parquet__uint(p, true, r.begin);
+	parquet__uint(p, r.end >= r.begin, r.end);
+	put_time(s, p, r.begin);
+	parquet__bool(p, true, r.earlier);
+	parquet__bool(p, true, r.ended);
+	parquet__uint(p, l.start_known, l.start);
+	parquet__uint(p, true, l.peak);
+	parquet__uint(p, true, l.peak_time);
+	parquet__uint(p, d.has_totals, l.peak_reserved);
+	parquet__uint(p, true, l.end);
+	parquet__uint(p, l.kept_known, l.kept);
+	return parquet__row(p);
+}
+
+/* Adds the kept runs of scopes on a device. Returns 0 or -errno. */
+static int put_runs(struct export_ctx *c, const struct tables *s, size_t device)
+{
+	int err = 0;
+
+	for (size_t i = 0; i < model__scope_runs(c->model) && !err; i++)
+		err = put_run(c, s, i, device);
+	return err;
+}
+
 /* ---- rows, devices, and blocks that are live at the end ---- */
 
 /* Adds the value of a column that is not a field of struct row. */
@@ -630,7 +710,9 @@ static int tables_end(struct export_ctx *c, void *state)
 		model__device(c->model, i, &d);
 		if (!passing__is_selected(c, d.name))
 			continue;
-		err = put_device(c, s, i) ?: put_rows(c, s, i, ROWS_AT_MARK);
+		err = put_device(c, s, i) ?: put_runs(c, s, i);
+		if (!err)
+			err = put_rows(c, s, i, ROWS_AT_MARK);
 		if (err)
 			return err;
 		err = put_rows(c, s, i, ROWS_NOW) ?: put_live(c, s, i);
@@ -654,7 +736,7 @@ const struct export_format tables_parquet = {
 	.suffix = "",
 	.looks_ahead = true,
 	.to_folder = true,
-	.help = "events, blocks, rows, steps, devices as tables, for DuckDB, Spark",
+	.help = "events, blocks, rows, steps, scopes, devices as tables, for DuckDB, Spark",
 	.next = "DuckDB, Spark, Trino, ClickHouse and pandas read them",
 	.begin = tables_begin,
 	.event = tables_event,

@@ -470,6 +470,7 @@ static struct live_block describe_block(const struct model *m, const struct bloc
 		.walk = site->walk,
 		.category = b->category,
 		.inferred = true,
+		.scope = scopes__text(&m->scopes, site->scope_no),
 		.module = site->module,
 	};
 

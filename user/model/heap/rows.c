@@ -896,6 +896,7 @@ uint64_t model__block_class(const struct model *m, uint32_t class, struct row *r
 	ret->module_root = dict__str(m->dict, module.root);
 	ret->category = category__name(category__decide(site, watched->category));
 	ret->name = label && label->name ? dict__str(m->dict, label->name) : NULL;
+	ret->scope = scopes__text(&m->scopes, site->scope_no);
 	if (site->walk != WALK_CENSUS) {
 		ret->thread = dict__str(m->dict, thread.name);
 		ret->tid = thread.tid;

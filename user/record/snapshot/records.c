@@ -72,6 +72,7 @@ enum key {
 	KEY_AUTOGRAD_FORWARD,
 	KEY_ROLE,
 	KEY_ROLE_INFERRED,
+	KEY_SCOPE,
 	KEY_NR,
 };
 
@@ -115,6 +116,7 @@ static const char *const key_texts[KEY_NR] = {
 	[KEY_AUTOGRAD_FORWARD] = "autograd_forward",
 	[KEY_ROLE] = "role",
 	[KEY_ROLE_INFERRED] = "role_inferred",
+	[KEY_SCOPE] = "scope",
 };
 
 struct texts {
@@ -702,8 +704,10 @@ static uint32_t metadata_at(struct records *r, const struct draft *d)
 	for (size_t i = 0; i < sizeof(keys) / sizeof(*keys); i++) {
 		value v = value_at(d, keys[i]);
 
-		/* PyTorch writes "N/A" for code that is not compiled. */
-		if (!strcmp(records__string(r, v), "N/A"))
+		/* PyTorch writes "N/A" for code that is not compiled, and our exports a scope. */
+		if (!strcmp(records__string(r, v), "N/A") ||
+		    (keys[i] == KEY_USER_METADATA && has(d, KEY_SCOPE) &&
+		     !strcmp(records__string(r, v), records__string(r, value_at(d, KEY_SCOPE)))))
 			continue;
 		joined = records__join(r, joined, string_of(r, v));
 	}
