@@ -65,17 +65,17 @@ class Watch:
         until(look, what, 60)
 
 
-def of_recording(path):
-    """[(the job's number or None, peak, live bytes at the end)] of the steps on cuda:0, as `export parquet` has them."""
+def of_recording(path, device="cuda:0"):
+    """[(the job's number or None, peak, live bytes at the end)] of the steps on a device, as `export parquet` has them."""
     own(path)
     code, _, err = tool("export", "parquet", "-f", path, "-o", path + ".tables")
     equal(code, 0, "export parquet (%s)" % err)
     rows = [r for name in glob.glob(os.path.join(path + ".tables", "steps", "*", "*", "*.parquet")) for r in parquet.read(name)]
-    return [(r["job_step"], r["peak_allocated"], r["end_allocated"]) for r in rows if r["device"] == "cuda:0"]
+    return [(r["job_step"], r["peak_allocated"], r["end_allocated"]) for r in rows if r["device"] == device]
 
 
-def of_step(step):
-    d, = [d for d in step.devices if d["device"] == "cuda:0"]
+def of_step(step, device="cuda:0"):
+    d, = [d for d in step.devices if d["device"] == device]
     return step.number, d["peak_allocated"], d["allocated"]
 
 
@@ -145,6 +145,30 @@ def test_equal_to_torch_and_the_report():
     events = event_file(folder)
     equal([(step, v["memtrace/cuda_0/peak_MiB"] * MIB, v["memtrace/cuda_0/allocated_MiB"] * MIB, v["memtrace/cuda_0/reserved_MiB"] * MIB) for step, v in events],
           [(*of_step(s), t["reserved"]) for s, t in zip(watch.steps, told)], "event file")
+
+
+def test_calls_of_several_processes():
+    """Jobs without an optimizer: a step is a call of the model. One recorder of two processes; a reader of all gets both."""
+    jobs = [spawn_job([python(), os.path.join(WORKLOADS, "inference.py"), "--seconds", "600", "--pause", "0.02"]) for _ in range(2)]
+    for job in jobs:
+        job.wait_line("ready", 120)
+    folder = scratch("both") + "/"
+    recorder = spawn([harness.TOOL, "record", *(o for j in jobs for o in ("-p", str(j.pid))), "--figures", "-f", "-o", folder], root=True)
+    watch = Watch(None)
+    watch.until(lambda: watch.reader.recorders, "the recorder's socket")
+
+    def has_calls():
+        code, out, _ = tool("ctl", "--format", "json", "-p", str(recorder.pid), "status", root=True)
+        return code == 0 and [p["captured"] > 2000 for p in json.loads(out)["processes"]] == [True, True]
+    until(has_calls, "some calls of both", 60)
+    harness.interrupt(recorder)
+    watch.until(lambda: {j.pid for j in jobs} <= set(watch.reader.ends), "the end of both")
+    for job in jobs:
+        job.stop()
+        path = os.path.join(folder, "inference-%d.mtr" % job.pid)
+        steps = [s for s in watch.steps if s.pid == job.pid]
+        check(len(steps) > 5 and {s.by for s in steps} == {"call"}, "steps: %s", steps)
+        equal([of_step(s, "cpu") for s in steps], [(i + 1, *r[1:]) for i, r in enumerate(of_recording(path, "cpu"))], "figures of PID %d" % job.pid)
 
 
 def test_latest_in_the_job():

@@ -230,8 +230,8 @@ class Reader:
                     pass  # it has ended, or its processes are another user's
 
     def read(self, seconds=0):
-        """The steps that ended since the last call. Waits until there is one, at most `seconds`. Without a recorder a call costs less
-        than a microsecond, and once a second a look into a folder."""
+        """The steps that ended since the last call. Waits until there is one, at most `seconds`. Without a recorder a call costs about a
+        microsecond, and once a second a look into a folder."""
         if os.getpid() != self.made_by:  # a forked process shares the sockets, and would take messages from its parent
             self.__init__(self.pid, self.folder)
         until = None
