@@ -15,6 +15,7 @@ import types
 import harness
 import parquet
 import readers
+import server
 from harness import AS_NOBODY, IS_ROOT, REPO, WORKLOADS, Skip, check, equal, own, python, run, scratch, spawn, spawn_job, tool, until
 
 MODULE = os.path.join(REPO, "tools", "packaging", "wheel", "figures.py")
@@ -190,6 +191,30 @@ def test_latest_in_the_job():
     equal((last["latest"]["memtrace/cuda_0/peak_MiB"] * MIB, last["latest"]["memtrace/cuda_0/reserved_MiB"] * MIB), (last["told"]["peak"], last["told"]["reserved"]), "values")
     harness.interrupt(recorder)
     until(lambda: not job.do("latest"), "no figures after the recorder's end", 60)
+    job.p.stop()
+
+
+def test_a_capture_of_serve():
+    """serve --figures: the steps of a capture come while it runs."""
+    server.needs_serve()
+    job = Job()
+    s = server.Server("--figures", "--target", "job=%d" % job.pid)
+    started = s.post("/api/trace/memory", {"model_name": "job", "steps": 4, "wait": False}).expect().json
+    watch = Watch(job.pid)
+    watch.until(lambda: watch.reader.recorders, "the recorder's socket")
+    s.wait_trace(started["trace_id"], ("capturing",))
+
+    def follow():
+        job.do("step", 8)
+        return job.pid in watch.reader.ends
+    watch.until(follow, "the end of the capture")
+    s.wait_trace(started["trace_id"])
+    own_file = scratch("capture.mtr")
+    with open(own_file, "wb") as f:
+        f.write(s.get("/api/trace/%s/recording" % started["trace_id"]).expect().body)
+    recorded = of_recording(own_file)
+    equal([of_step(x)[1:] for x in watch.steps][:len(recorded)], [r[1:] for r in recorded], "figures of the steps, and of the capture")
+    s.stop()
     job.p.stop()
 
 

@@ -44,11 +44,12 @@ struct control_feed {
 	const char *(*next)(void *ctx, uid_t uid, uint64_t *at);
 	void *ctx;
 };
-/* As control__open(). feed is borrowed. */
+/* As control__open(). feed is borrowed. Nobody can wake the capture through this socket, so it
+ * needs neither control__fd() nor control__pump(). */
 int control__open_feed(pid_t target, const char *folder, const struct control_feed *feed,
 		       struct control **ret);
-/* Sends all readers of a feed what they have not got yet. A reader that does not read gets the rest
- * with a later call. Never blocks. */
+/* Accepts a few readers of a feed, and sends all readers what they have not got yet. A reader that
+ * does not read gets the rest with a later call. Never blocks. Call it after each drain. */
 void control__feed(struct control *control);
 void control__close(struct control *control);	/* removes the socket; NULL is fine */
 int control__fd(const struct control *control); /* becomes readable when a client needs an answer */

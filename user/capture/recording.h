@@ -55,7 +55,8 @@ struct recording_figures {
 	int (*tick)(void *process, uint64_t now);
 	/* The session is over, after duration ns; frees process. reason: the fact stop_reason. */
 	void (*end)(void *process, const char *reason, uint64_t duration);
-	struct control_feed feed; /* hands out the messages; its ctx is also that of begin() */
+	struct control_feed feed; /* hands out the messages */
+	void *ctx;		  /* of begin() */
 };
 
 struct recording {

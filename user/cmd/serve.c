@@ -38,6 +38,7 @@ enum {
 	OPT_DURATION,
 	OPT_COST,
 	OPT_DISK,
+	OPT_FIGURES,
 	OPT_WORKERS,
 	OPT_RATE,
 	OPT_INTERVAL,
@@ -106,6 +107,9 @@ static const struct argp_option options[] = {
 	{ "cost", OPT_COST, "PERCENT", OPTION_RARE,
 	  "Record less detail while a capture adds more time: 1% (default: all detail, but 1% for "
 	  "profiles)",
+	  3 },
+	{ "figures", OPT_FIGURES, NULL, OPTION_RARE,
+	  "While a capture runs, give step figures to the job's user, as `record --figures` does",
 	  3 },
 	{ "max-captures", OPT_CAPTURES, "N", OPTION_RARE, "Captures at the same time (default 4)",
 	  3 },
@@ -367,6 +371,9 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 	case OPT_COST:
 		(void)capture_args__parse_cost(state, arg);
 		a->cost = arg;
+		break;
+	case OPT_FIGURES:
+		a->figures = true;
 		break;
 	case OPT_DISK:
 		a->max_disk = parse_size(state, "--max-disk", arg, 4 << 20, UINT64_C(1) << 50);

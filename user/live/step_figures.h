@@ -3,13 +3,9 @@
 /*
  * Step figures of captured processes as JSON messages, for programs of the processes' users
  * (--figures): docs/reference/figures.md describes them. Each process has a model, so the figures
- * are those of a report. The last STEP_FIGURES_KEPT messages are kept for readers that come late.
+ * are those of a report.
  */
 #include "capture/recording.h"
-
-#define STEP_FIGURES_KEPT 4096	      /* messages */
-#define STEP_FIGURES_BYTES (8u << 20) /* bytes of their texts together, at most */
-#define STEP_FIGURES_TEXT 65536	      /* bytes of a message, at most */
 
 struct step_figures;
 

@@ -63,8 +63,9 @@ struct serve_args {
 	 * captures that a person starts, CAPTURE_COST for profiles, which programs request
 	 * repeatedly. */
 	const char *cost;
-	uint64_t max_disk;	      /* size limit of the folder, in bytes */
-	unsigned max_workers;	      /* workers at the same time */
+	bool figures;	      /* captures of processes give step figures to the processes' users */
+	uint64_t max_disk;    /* size limit of the folder, in bytes */
+	unsigned max_workers; /* workers at the same time */
 	unsigned requests_per_minute; /* requests per minute of each peer; 0: no limit */
 	uint64_t interval;	      /* time between two samples of each process, in ns */
 	/* The simulated CUDA device for commands of --command. */

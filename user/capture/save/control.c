@@ -21,6 +21,7 @@
 #define FEEDS "-figures"    /* end of the name of the folder with the feeds */
 #define CLIENTS 64	    /* connected clients at most */
 #define CLIENTS_OF_A_USER 8 /* of them, of one user */
+#define ACCEPTED_AT_ONCE 4  /* readers of a feed that control__feed() accepts, or refuses */
 /* Requests per control__pump() at most: a client that never stops must not hold up the capture. */
 #define REQUESTS 16
 #define ANSWER_TIMEOUT 10 /* seconds until a client gives up */
@@ -121,7 +122,8 @@ static int listen_at(struct control *control)
 		unlink(early);
 		return err;
 	}
-	watch(control, control->listening, CLIENTS);
+	if (!control->feed)
+		watch(control, control->listening, CLIENTS);
 	return 0;
 }
 
@@ -257,50 +259,53 @@ static void feed_client(struct control *control, struct client *k)
 	k->at = at;
 }
 
-void control__feed(struct control *control)
-{
-	for (int i = 0; i < CLIENTS; i++)
-		if (control->clients[i].fd >= 0)
-			feed_client(control, &control->clients[i]);
-}
-
-/* Tells a new reader of the feed who we are, and its own PID as we see it. Then it gets all that is
- * there. */
-static void greet(struct control *control, struct client *k, pid_t pid)
+/* Tells a new reader of the feed who we are, and its own PID as we see it. */
+static void greet(struct client *k, pid_t pid)
 {
 	char text[160];
 	int len = snprintf(text, sizeof(text),
 			   "{\"kind\":\"hello\",\"capturer\":%d,\"you\":%d,\"version\":\"%s\"}",
 			   (int)getpid(), (int)pid, MEMTRACE_VERSION);
 
-	if (send(k->fd, text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) == len)
-		feed_client(control, k);
-	else
+	shutdown(k->fd, SHUT_RD);
+	if (send(k->fd, text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL) != len)
 		disconnect(k);
 }
 
-static void accept_client(struct control *control)
+/* Accepts a client, or refuses it. False: there is none. */
+static bool accept_client(struct control *control)
 {
 	int fd = accept4(control->listening, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK), place = -1;
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
 	if (fd < 0)
-		return;
+		return false;
 	if (!getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) && is_trusted(control, peer.uid))
 		place = find_place(control, peer.uid);
 	if (place < 0) {
 		close(fd);
-		return;
+		return true;
 	}
 	if (control->clients[place].fd >= 0)
 		disconnect(&control->clients[place]);
 	control->clients[place] = (struct client){ .fd = fd,
 						   .since = ++control->connected,
 						   .uid = peer.uid };
-	watch(control, fd, place);
 	if (control->feed)
-		greet(control, &control->clients[place], peer.pid);
+		greet(&control->clients[place], peer.pid);
+	else
+		watch(control, fd, place);
+	return true;
+}
+
+void control__feed(struct control *control)
+{
+	for (int n = 0; n < ACCEPTED_AT_ONCE && accept_client(control); n++)
+		;
+	for (int i = 0; i < CLIENTS; i++)
+		if (control->clients[i].fd >= 0)
+			feed_client(control, &control->clients[i]);
 }
 
 /* Splits a request into action and argument, in place. False: it is not text. */
@@ -360,8 +365,6 @@ static void serve_client(struct control *control, struct client *k)
 			disconnect(k);
 		return;
 	}
-	if (control->feed) /* a feed takes no requests */
-		return;
 	out = open_memstream(&text, &size);
 	if (out) {
 		write_answer(control, out, request, (size_t)len);

@@ -209,13 +209,6 @@ static void on_control(void *ctx)
 	control__pump(recording->control);
 }
 
-static void on_reader(void *ctx)
-{
-	struct recording *recording = ctx;
-
-	control__pump(recording->figures_feed);
-}
-
 static void on_signal(void *ctx)
 {
 	struct recording *recording = ctx;
@@ -249,10 +242,8 @@ static int recording__open_figures(struct recording *recording)
 		return EXIT_OK;
 	err = control__open_feed(named_target(recording), NULL, &recording->figures->feed,
 				 &recording->figures_feed);
-	if (!err) {
-		add_source(recording, control__fd(recording->figures_feed), on_reader);
+	if (!err)
 		return EXIT_OK;
-	}
 	if (err == -ENOENT)
 		log_err("--figures: without root, the environment must name a folder of yours for "
 			"the socket: set XDG_RUNTIME_DIR");
@@ -684,7 +675,7 @@ static void *begin(void *ctx, struct session *session, pid_t pid, unsigned int t
 
 	if (!output)
 		return NULL;
-	output->figures = figures ? figures->begin(figures->feed.ctx, session, pid) : NULL;
+	output->figures = figures ? figures->begin(figures->ctx, session, pid) : NULL;
 	if (figures && !output->figures)
 		log_warn("--figures: out of memory; PID %d has none", (int)pid);
 	if (!times)

@@ -14,6 +14,7 @@
 #include "capture/session.h"
 #include "inspect/proc.h"
 #include "live/rows/proc.h"
+#include "live/view/step_messages.h"
 #include "model/growth_summary.h"
 #include "model/model.h"
 #include "record/host.h"
@@ -27,11 +28,6 @@
 #define SCOPES_OF_STEP 32 /* scopes in a message at most */
 #define SCOPES_TEXT 32768 /* bytes of a message beyond which no further scope is added */
 #define SCOPE_PATH 256	  /* bytes of a scope's name, with those around it */
-
-struct message {
-	char *text;
-	uid_t uid; /* whose process it is about */
-};
 
 struct held {
 	bool is_call; /* not an optimizer's step */
@@ -58,60 +54,10 @@ struct step_process {
 struct step_figures {
 	struct recording_figures calls;
 	struct step_process *processes;
-	uid_t *users; /* of all processes so far */
-	size_t nusers, room_users;
-	struct message kept[STEP_FIGURES_KEPT]; /* message i is at i % STEP_FIGURES_KEPT */
-	uint64_t first, n;			/* numbers of the oldest kept message, and of all */
-	size_t bytes;
+	struct step_messages *messages;
 };
 
-/* ---- the messages ---- */
-
-static void drop_oldest(struct step_figures *figures)
-{
-	struct message *message = &figures->kept[figures->first++ % STEP_FIGURES_KEPT];
-
-	figures->bytes -= strlen(message->text);
-	free(message->text);
-	message->text = NULL;
-}
-
-/* Adds a message and takes its text over. */
-static void add_message(struct step_figures *figures, uid_t uid, char *text)
-{
-	size_t len = strlen(text);
-
-	while (figures->n - figures->first == STEP_FIGURES_KEPT ||
-	       (figures->n > figures->first && figures->bytes + len > STEP_FIGURES_BYTES))
-		drop_oldest(figures);
-	figures->kept[figures->n++ % STEP_FIGURES_KEPT] = (struct message){ text, uid };
-	figures->bytes += len;
-}
-
-static bool admits(void *ctx, uid_t uid)
-{
-	const struct step_figures *figures = ctx;
-
-	for (size_t i = 0; i < figures->nusers; i++)
-		if (figures->users[i] == uid)
-			return true;
-	return false;
-}
-
-static const char *next_message(void *ctx, uid_t uid, uint64_t *at)
-{
-	const struct step_figures *figures = ctx;
-	const struct message *message;
-
-	if (*at < figures->first)
-		*at = figures->first;
-	while (*at < figures->n) {
-		message = &figures->kept[(*at)++ % STEP_FIGURES_KEPT];
-		if (!uid || uid == geteuid() || uid == message->uid)
-			return message->text;
-	}
-	return NULL;
-}
+/* ---- JSON ---- */
 
 /* A text that JSON is written into. */
 struct paper {
@@ -250,7 +196,8 @@ static void put_scopes(struct paper *paper, struct model *m)
 }
 
 /* Writes the members of the message about the last step. NULL: no memory. They are shorter than
- * STEP_FIGURES_TEXT: devices have LIVE_DEVICES times at most 200 bytes, a scope about 5,000. */
+ * 64 KiB, which readers take: devices have LIVE_DEVICES times at most 200 bytes, a scope about
+ * 5,000. */
 static char *write_step(struct step_process *p)
 {
 	struct model *m = p->live->model;
@@ -292,7 +239,6 @@ static char *write_step(struct step_process *p)
 /* Finds out whose process it is: who may read its figures. */
 static void find_user(struct step_process *p)
 {
-	struct step_figures *figures = p->figures;
 	char path[32];
 	struct stat st;
 
@@ -305,9 +251,7 @@ static void find_user(struct step_process *p)
 	if (stat(path, &st) || !proc__alive(session__proc(p->session)))
 		return;
 	p->uid = st.st_uid;
-	if (!admits(figures, p->uid) && !array__grow(&figures->users, &figures->room_users,
-						     figures->nusers + 1, sizeof(*figures->users)))
-		figures->users[figures->nusers++] = p->uid;
+	step_messages__add_user(p->figures->messages, p->uid);
 }
 
 /* Adds a fact of the process, if it has it. */
@@ -338,7 +282,7 @@ static void send_process(struct step_process *p)
 	put_fact(paper.json, p, "start");
 	text = paper__close(&paper);
 	if (text)
-		add_message(p->figures, p->uid, text);
+		step_messages__add(p->figures->messages, p->uid, text);
 }
 
 /* Sends a step, and frees its body. */
@@ -353,7 +297,7 @@ static void send_step(struct step_process *p, struct held *step)
 	if (asprintf(&text, "{\"kind\":\"step\",\"pid\":%d,\"by\":\"%s\",\"step\":%llu%s,%s}",
 		     (int)p->pid, step->is_call ? "call" : "optimizer", (unsigned long long)step->n,
 		     job_step, step->body) >= 0)
-		add_message(p->figures, p->uid, text);
+		step_messages__add(p->figures->messages, p->uid, text);
 	free(step->body);
 }
 
@@ -497,7 +441,7 @@ static void end(void *process, const char *reason, uint64_t duration)
 		json__string(paper.json, "reason", reason);
 		text = paper__close(&paper);
 		if (text)
-			add_message(p->figures, p->uid, text);
+			step_messages__add(p->figures->messages, p->uid, text);
 	}
 	free_process(p);
 }
@@ -506,14 +450,21 @@ struct step_figures *step_figures__new(void)
 {
 	struct step_figures *figures = calloc(1, sizeof(*figures));
 
-	if (figures)
-		figures->calls = (struct recording_figures){
-			.begin = begin,
-			.event = on_event,
-			.tick = on_tick,
-			.end = end,
-			.feed = { .admits = admits, .next = next_message, .ctx = figures },
-		};
+	if (!figures)
+		return NULL;
+	figures->messages = step_messages__new();
+	if (!figures->messages) {
+		free(figures);
+		return NULL;
+	}
+	figures->calls = (struct recording_figures){
+		.begin = begin,
+		.event = on_event,
+		.tick = on_tick,
+		.end = end,
+		.feed = { step_messages__admits, step_messages__next, figures->messages },
+		.ctx = figures,
+	};
 	return figures;
 }
 
@@ -523,9 +474,7 @@ void step_figures__free(struct step_figures *figures)
 		return;
 	while (figures->processes)
 		free_process(figures->processes);
-	while (figures->first < figures->n)
-		drop_oldest(figures);
-	free(figures->users);
+	step_messages__free(figures->messages);
 	free(figures);
 }
 

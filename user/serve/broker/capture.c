@@ -396,6 +396,8 @@ static int start_recorder(struct broker *b, struct trace *t, const struct wanted
 		}
 		put_word(&a, "--cost");
 		put_word(&a, b->args->cost ?: cost);
+		if (b->args->figures && w->keep)
+			put_word(&a, "--figures");
 		put_recorder_options(&a, w, tell[1]);
 	} else {
 		put_command(b, &a, w, tell[1]);
