@@ -4,6 +4,7 @@
 """Phases that a job names itself: the wheel's module memtrace_bpf.phases, memtrace_phase.h, and what a recording has of them.
 test_scopes.py compares their memory with torch.cuda's."""
 import asyncio
+import contextlib
 import importlib.util
 import json
 import os
@@ -11,8 +12,9 @@ import struct
 import subprocess
 import sys
 import threading
+import types
 
-from harness import REPO, WORKLOADS, Skip, check, compiled_program, equal, finish, own, python, record, run, scratch, spawn, spawn_job, tool
+from harness import REPO, WORKLOADS, Skip, check, compiled_program, equal, finish, nightly, own, python, record, run, scratch, spawn, spawn_job, tool
 
 WHEEL = os.path.join(REPO, "tools", "packaging", "wheel")
 HEADER = os.path.join(REPO, "tools", "inprocess", "memtrace_phase.h")
@@ -205,6 +207,129 @@ def test_fork():
     equal(told(m), ["begin parent", "end parent"], "records of the parent")
 
 
+class Control:
+    """What a Trainer of transformers decides at the end of a step."""
+    should_evaluate = should_save = False
+
+
+def stand_in(names):
+    """Modules in place of libraries, each with an empty class or value. Call the result to remove them."""
+    before = {m: sys.modules.get(m) for m in names}
+    for name, content in names.items():
+        sys.modules[name] = types.ModuleType(name)
+        for key, value in content.items():
+            setattr(sys.modules[name], key, value)
+
+    def remove():
+        for name, old in before.items():
+            if old is None:
+                del sys.modules[name]
+            else:
+                sys.modules[name] = old
+    return remove
+
+
+def test_trainer_callback():
+    """transformers.Trainer: the events of a run with accumulation, evaluation and saving, in its order; and one that is ended early."""
+    m, control = module(), Control()
+    remove = stand_in({"transformers": {"TrainerCallback": type("TrainerCallback", (), {})}})
+    try:
+        c = m.trainer_callback()
+    finally:
+        remove()
+    for last in (False, True):
+        c.on_step_begin(None, None, control)
+        control.should_evaluate = control.should_save = last
+        c.on_step_end(None, None, control)
+    c.on_evaluate(None, None, control)
+    control.should_evaluate = False
+    c.on_save(None, None, control)
+    control.should_save = False
+    c.on_step_begin(None, None, control)
+    c.on_train_end(None, None, control)
+    step = ["begin train step", "end train step"]
+    equal(told(m), step * 2 + ["begin evaluate", "end evaluate", "begin save", "end save"] + step, "records")
+
+
+def test_lightning_callback():
+    for library in ("lightning.pytorch", "pytorch_lightning"):
+        m, base = module(), type("Callback", (), {})
+        names = {"lightning": {}, "lightning.pytorch": {}, "pytorch_lightning": {}}
+        names[library]["Callback"] = base
+        remove = stand_in(names)
+        try:
+            c = m.lightning_callback()
+        finally:
+            remove()
+        check(isinstance(c, base), "no callback of %s", library)
+        c.on_train_batch_start("trainer", "module", "batch", 0)
+        c.on_train_batch_end("trainer", "module", "outputs", "batch", 0)
+        c.on_validation_start("trainer", "module")
+        c.on_exception("trainer", "module", ValueError())
+        c.on_validation_end("trainer", "module")
+        equal(told(m), ["begin train step", "end train step", "begin validate", "end validate"], library)
+
+
+def test_other_libraries():
+    """Accelerate, TRL and Ray Train: methods that they lack are left out, and an exception ends what is open."""
+    m = module()
+
+    class Accelerator:
+        @contextlib.contextmanager
+        def accumulate(self, *_):
+            yield
+
+        def backward(self, loss):
+            return loss
+
+    a = m.accelerate_phases(Accelerator())
+    with a.accumulate("model"):
+        equal(a.backward(3), 3, "result of backward")
+    equal(told(m), ["begin accumulate", "begin backward", "end backward", "end accumulate"], "records of Accelerate")
+    m = module()
+    trainer = types.SimpleNamespace(_generate_and_score_completions=lambda x: x + 1, vllm_generation=types.SimpleNamespace(sync_weights=lambda: None))
+    equal(m.trl_phases(trainer)._generate_and_score_completions(1), 2, "result of a rollout")  # pylint: disable=protected-access
+    trainer.vllm_generation.sync_weights()
+    equal(told(m), ["begin rollout", "end rollout", "begin weight sync", "end weight sync"], "records of TRL")
+    m, train = module(), types.ModuleType("ray.train")
+    train.report = original = lambda metrics: metrics
+    remove = stand_in({"ray": {"train": train}})
+    sys.modules["ray.train"] = train
+
+    @m.ray_train_loop
+    def loop(config):
+        equal(sys.modules["ray.train"].report(config), config, "result of report")
+        raise KeyError
+
+    try:
+        loop(5)
+    except KeyError:
+        pass
+    finally:
+        remove()
+        del sys.modules["ray.train"]
+    check(train.report is original, "ray.train.report stays replaced")
+    equal(told(m), ["begin round", "end round", "begin report", "end report", "begin round", "end round"], "records of Ray Train")
+
+
+@nightly("zoo")
+def test_real_libraries():
+    """The same in the libraries themselves."""
+    step = ["begin train step", "end train step"]
+    after = ["begin evaluate", "end evaluate", "begin save", "end save"]
+    batch = ["begin accumulate", "begin backward", "end backward", "end accumulate"]
+    for library, want in (("transformers", (step * 2 + after) * 2), ("lightning", (step * 2 + ["begin validate", "end validate"]) * 2),
+                          ("accelerate", batch * 2 + ["begin save", "end save"]), ("trl", None)):
+        done = subprocess.run([python("zoo"), os.path.join(WORKLOADS, "zoo", "phased.py"), WHEEL, library], capture_output=True, text=True, check=False)
+        equal(done.returncode, 0, "%s: %s" % (library, done.stderr[-2000:]))
+        got = json.loads(done.stdout.splitlines()[-1])
+        if want:
+            equal(got, want, library)
+        else:
+            equal([t for t in got if "rollout" in t], ["begin rollout", "end rollout"] * got.count("begin rollout"), "rollouts of TRL")
+            check(got.count("begin rollout") and got.count("begin train step") == 2 and got.count("begin loss") >= 2, "phases of TRL: %s", got)
+
+
 def test_old_python():
     """The syntax is that of Python 3.8, and nothing but the standard library is needed."""
     path = os.path.join(WHEEL, "phases.py")
@@ -256,6 +381,7 @@ def test_recorded():
     inside = {(s["name"], names.get(s["inside"])) for s in scopes}
     equal(inside, {("outer", None), ("inner", "outer"), ("in thread", None), ("generate", None), ("decode", "generate"), ("score", None),
                    ("batches", None), ("consume", None), ("train", None), ("train", "train"), ("fork", None)}, "phases in phases")
+    equal([runs[n][0][1]["kept"] for n in ("in thread", "inner", "consume")], [50 * KIB, 0, 0], "bytes kept, also by a thread that has ended")
     equal(runs["generate"][0][1]["kept"], None, "what a suspended phase kept")
     code, out, _ = tool("report", "--scopes", path)
     check("1 run began before the recording" in out, "text: %s", out)

@@ -333,7 +333,7 @@ def test_text():
     check("nobody: no allocation has this function on its stack" in out, "a function without allocations: %s", out)
     check("Location" not in out, "--scopes prints rows: %s", out)
     equal([n.split()[-2:] for n in lines if n.endswith("other lines")], [["other", "lines"]] * 2, "sums of other lines")
-    code, out, _ = tool("report", "--by", "scope", path)
+    code, out, _ = tool("report", "--by", "scope", os.path.join(REPO, "tests", "data", "recordings", "v6-started.mtr"))
     check(code == 0 and "No scopes: name a Python function" in out, "--by scope without a scope: %s", out)
     for wrong in (["--scope", "train.py:"], ["--scope", ""], ["--scopes", "--by", "module"], ["--scopes", "--format", "csv"]):
         code, _, err = tool("report", *wrong, path)

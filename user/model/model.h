@@ -645,7 +645,7 @@ uint64_t model__scopes_left_out(const struct model *m);
 /* Bytes of a device in a run. All threads count, except in kept. */
 struct model_scope_level {
 	bool start_known;	/* false: the run began before the first event */
-	bool kept_known;	/* false: it began then, or it was suspended and other work ran */
+	bool kept_known;	/* also false if it was suspended, or its thread is not known */
 	uint64_t start;		/* allocated just before the run began */
 	uint64_t peak;		/* maximum of allocated while it ran */
 	uint64_t peak_time;	/* ns */

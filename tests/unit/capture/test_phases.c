@@ -3,6 +3,7 @@
  * records of the ring. */
 #include "unit/cmocka.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -216,7 +217,8 @@ struct world {
 	struct facts *facts;
 	struct decoder *decoder;
 	struct queue queue;
-	char text[512]; /* what came, with a space after each */
+	char text[512];	 /* what came, with a space after each */
+	uint32_t thread; /* of the last one */
 };
 
 static void say(struct world *w, const char *word)
@@ -237,6 +239,7 @@ static int on_event(struct sink *sink, const struct event *e)
 	snprintf(word, sizeof(word), "%s%s:%s", e->flags & SCOPE_EARLIER ? "earlier-" : "",
 		 scope_flag__name(e->flags), dict__str(w->dict, e->name));
 	say(w, word);
+	w->thread = e->thread;
 	return 0;
 }
 
@@ -315,6 +318,7 @@ static void test_order(void **state)
 	one("q");
 	drain(&w, true);
 	assert_string_equal(w.text, "a begin:p b end:p c begin:q end:q ");
+	assert_int_equal(dict__get_thread(w.dict, w.thread).tid, tid);
 	end(&w);
 }
 
@@ -354,6 +358,27 @@ static void test_behind(void **state)
 }
 
 /* Attached in the middle: what is open is there, at the start, and nothing older. */
+static void *say_one(void *unused)
+{
+	one("p");
+	return unused;
+}
+
+/* A thread that has ended, and recorded nothing else, is not known. */
+static void test_ended_thread(void **state)
+{
+	struct world w;
+	pthread_t thread;
+
+	begin(&w);
+	assert_int_equal(pthread_create(&thread, NULL, say_one, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	drain(&w, true);
+	assert_string_equal(w.text, "begin:p end:p ");
+	assert_int_equal(w.thread, 0);
+	end(&w);
+}
+
 static void test_open_at_start(void **state)
 {
 	struct memtrace_phase p, q;
@@ -413,6 +438,7 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_order_of_own_thread),
 		cmocka_unit_test(test_behind),
+		cmocka_unit_test(test_ended_thread),
 		cmocka_unit_test(test_open_at_start),
 		cmocka_unit_test(test_stop),
 		cmocka_unit_test(test_lost),

@@ -15,6 +15,7 @@ task. This file needs nothing but Python 3.8 or newer; you can copy it into a pr
 recorded or not. It writes 128 bytes into memory that a recorder reads from outside: there is no socket, no thread and no privilege.
 docs/reference/phases.md describes that memory.
 """
+import contextlib
 import contextvars
 import fcntl
 import functools
@@ -28,7 +29,7 @@ import threading
 import time
 import warnings
 
-__all__ = ["phase"]
+__all__ = ["accelerate_phases", "lightning_callback", "phase", "ray_train_loop", "trainer_callback", "trl_phases"]
 
 ROOM = 1024  # records; a recorder reads them every 10 ms
 HEAD = struct.Struct("8sIIII104x")
@@ -303,3 +304,186 @@ class phase(_Run):  # noqa: N801: reads as a statement
                 with _Run(name):
                     return function(*args, **kwargs)
         return functools.wraps(function)(call)
+
+
+# ---- phases of libraries. Each function imports its library when it is called. ----
+
+class _Open:
+    """Phases by name that hooks begin and end."""
+
+    def __init__(self):
+        self._runs = {}
+
+    def begin(self, name):
+        if name not in self._runs:
+            self._runs[name] = phase(name).__enter__()
+
+    def end(self, name):
+        run = self._runs.pop(name, None)
+        if run is not None:
+            run.__exit__()
+
+    def end_all(self):
+        for name in list(self._runs):
+            self.end(name)
+
+
+def trainer_callback():
+    """A callback for transformers.Trainer and the trainers of TRL: train step, evaluate, save.
+
+        Trainer(..., callbacks=[trainer_callback()])
+
+    A step has all its batches of gradient accumulation. Put trainer.evaluate() that you call yourself into a phase of your own: the
+    library says only when it ends.
+    """
+    from transformers import TrainerCallback
+
+    class MemtraceCallback(TrainerCallback):
+        def __init__(self):
+            self._open = _Open()
+
+        def _next(self, control):
+            """What follows a step or an epoch, in this order."""
+            if control.should_evaluate:
+                self._open.begin("evaluate")
+            elif control.should_save:
+                self._open.begin("save")
+
+        def on_step_begin(self, args, state, control, **kwargs):
+            self._open.begin("train step")
+
+        def on_step_end(self, args, state, control, **kwargs):
+            self._open.end("train step")
+            self._next(control)
+
+        def on_epoch_end(self, args, state, control, **kwargs):
+            self._open.end("train step")
+            self._next(control)
+
+        def on_evaluate(self, args, state, control, **kwargs):
+            self._open.end("evaluate")
+            if control.should_save:
+                self._open.begin("save")
+
+        def on_save(self, args, state, control, **kwargs):
+            self._open.end("save")
+
+        def on_train_end(self, args, state, control, **kwargs):
+            self._open.end_all()
+
+    return MemtraceCallback()
+
+
+def lightning_callback():
+    """A callback for Lightning's Trainer: train step, validate, test, predict.
+
+        Trainer(..., callbacks=[lightning_callback()])
+    """
+    try:
+        from lightning.pytorch import Callback
+    except ImportError:
+        from pytorch_lightning import Callback
+
+    class MemtraceCallback(Callback):
+        def __init__(self):
+            self._open = _Open()
+
+        def on_train_batch_start(self, *args, **kwargs):
+            self._open.begin("train step")
+
+        def on_train_batch_end(self, *args, **kwargs):
+            self._open.end("train step")
+
+        def on_validation_start(self, *args, **kwargs):
+            self._open.begin("validate")
+
+        def on_validation_end(self, *args, **kwargs):
+            self._open.end("validate")
+
+        def on_test_start(self, *args, **kwargs):
+            self._open.begin("test")
+
+        def on_test_end(self, *args, **kwargs):
+            self._open.end("test")
+
+        def on_predict_start(self, *args, **kwargs):
+            self._open.begin("predict")
+
+        def on_predict_end(self, *args, **kwargs):
+            self._open.end("predict")
+
+        def on_exception(self, *args, **kwargs):
+            self._open.end_all()
+
+        def teardown(self, *args, **kwargs):
+            self._open.end_all()
+
+    return MemtraceCallback()
+
+
+def _wrap(owner, names):
+    """Puts methods of an object into phases; those that it lacks are left out. names: method -> phase. Returns the object."""
+    for method, name in names.items():
+        function = getattr(owner, method, None)
+        if callable(function):
+            setattr(owner, method, phase(name)(function))
+    return owner
+
+
+def accelerate_phases(accelerator):
+    """Names phases of an Accelerator: accumulate (a batch, in `with accelerator.accumulate(model)`), backward, save.
+
+        accelerator = accelerate_phases(Accelerator())
+    """
+    accumulate = accelerator.accumulate
+
+    @contextlib.contextmanager
+    def accumulate_in_phase(*models):
+        with phase("accumulate"), accumulate(*models):
+            yield
+
+    accelerator.accumulate = accumulate_in_phase
+    return _wrap(accelerator, {"backward": "backward", "save_state": "save", "save_model": "save"})
+
+
+def trl_phases(trainer):
+    """Names the phases of a TRL trainer that generates (GRPO, RLOO, OnlineDPO): rollout, generate, weight sync, loss, evaluate.
+
+        trainer = trl_phases(GRPOTrainer(..., callbacks=[trainer_callback()]))
+    """
+    _wrap(trainer, {"_generate_and_score_completions": "rollout", "_generate_single_turn": "generate", "_move_model_to_vllm": "weight sync",
+                    "compute_loss": "loss", "evaluate": "evaluate"})
+    engine = getattr(trainer, "vllm_generation", None)
+    if engine is not None:
+        _wrap(engine, {"sync_weights": "weight sync"})
+    return trainer
+
+
+def ray_train_loop(function):
+    """Names the phases of a training function of Ray Train: round (from one ray.train.report() to the next), report.
+
+        TorchTrainer(ray_train_loop(train_loop_per_worker), ...)
+
+    The workers need this module. The function calls ray.train.report by this name.
+    """
+    @functools.wraps(function)
+    def loop(*args, **kwargs):
+        import ray.train
+        report, opened = ray.train.report, _Open()
+
+        def report_in_phase(*a, **k):
+            opened.end("round")
+            with phase("report"):
+                result = report(*a, **k)
+            opened.begin("round")
+            return result
+
+        ray.train.report = report_in_phase
+        opened.begin("round")
+        try:
+            return function(*args, **kwargs)
+        finally:
+            ray.train.report = report
+            opened.end_all()
+
+    return loop

@@ -376,27 +376,23 @@ static int read_tids(struct phases *p)
 	return err;
 }
 
-/* Sets *ret to the thread ID as we see it; 0: the process has no such thread. Returns 0 or
- * -ENOMEM. */
+/* Sets *ret to the thread ID as we see it; 0: not known. Returns 0 or -ENOMEM. */
 static int find_tid(struct phases *p, uint32_t tid, uint32_t *ret)
 {
-	const struct decoder *decoder = p->decoder;
-	uint64_t known = 0, started;
+	uint64_t known = 0;
 	int err;
 
-	*ret = 0;
-	if (!p->same_pids && !map64__get(p->tids, tid, &known) &&
-	    p->drained - p->tids_read >= THREADS_EVERY) {
+	if (p->same_pids) {
+		*ret = tid;
+		return 0;
+	}
+	if (!map64__get(p->tids, tid, &known) && p->drained - p->tids_read >= THREADS_EVERY) {
 		err = read_tids(p);
 		if (err)
 			return err;
 		map64__get(p->tids, tid, &known);
 	}
-	if (p->same_pids)
-		known = tid;
-	if (known && (map64__get(decoder->threads, known, &started) ||
-		      !proc__thread_started(decoder->target->proc, (pid_t)known, &started)))
-		*ret = (uint32_t)known;
+	*ret = (uint32_t)known;
 	return 0;
 }
 
@@ -583,9 +579,20 @@ static uint64_t event_number(const struct pending *r, uint64_t number)
 	return number ? (uint64_t)(r->page + 1) << 56 | (number & ((UINT64_C(1) << 56) - 1)) : 0;
 }
 
+/* True if the process has or had the thread. Call it when what the thread recorded before is
+ * decoded. */
+static bool is_thread(const struct decoder *decoder, uint32_t tid)
+{
+	uint64_t unused;
+
+	return tid && (map64__get(decoder->threads, tid, &unused) ||
+		       !proc__thread_started(decoder->target->proc, (pid_t)tid, &unused));
+}
+
 static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 {
-	const struct thread *thread = r->tid ? decoder__thread(p->decoder, r->tid) : NULL;
+	bool known = is_thread(p->decoder, r->tid);
+	const struct thread *thread = known ? decoder__thread(p->decoder, r->tid) : NULL;
 	struct event e = { .kind = EVENT_SCOPE,
 			   .how = SCOPE_PHASE,
 			   .flags = flags,
@@ -594,7 +601,7 @@ static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 			   .addr = event_number(r, r->r.scope),
 			   .size = event_number(r, r->r.around) };
 
-	if (r->tid && !thread)
+	if (known && !thread)
 		return -ENOMEM;
 	e.name = number_of_name(p, r->r.name);
 	return e.name == UINT32_MAX ? -ENOMEM : decoder__emit(p->decoder, &e);

@@ -410,7 +410,8 @@ static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, u
 		o->told = *e;
 		o->around = e->addr ?: o->around;
 		s->paths[path].earlier += !!(e->flags & SCOPE_EARLIER);
-		o->earlier = o->kept_unknown = e->flags & SCOPE_EARLIER;
+		o->earlier = e->flags & SCOPE_EARLIER;
+		o->kept_unknown = o->earlier || !e->thread;
 	}
 	for (uint32_t d = 0; d < count_levels(m); d++)
 		if (m->devs[d]->any)

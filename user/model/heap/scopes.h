@@ -36,7 +36,7 @@ struct open_scope;
 struct scope_level {
 	bool known;
 	bool earlier;	   /* the run began before the first event: start is not known */
-	bool kept_unknown; /* it began then, or other work ran while it was suspended */
+	bool kept_unknown; /* also if it was suspended, or its thread is not known */
 	uint64_t start, peak, peak_time, peak_event, reserved, end, kept;
 	uint64_t run; /* number of the run in its scope, from 1 */
 };

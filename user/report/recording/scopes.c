@@ -206,8 +206,10 @@ static bool has_named(const struct model *m, const char *name)
 
 /* Prints what limits the figures of scopes: how long a function lasts, and runs that are not
  * whole. */
-static void say_limits(FILE *out, const struct model *m, const struct report_text_opts *o)
+static void say_limits(FILE *out, const struct model *m, const struct facts *f,
+		       const struct report_text_opts *o)
 {
+	uint64_t lost = words__fact_number(f, "counter.phases.lost");
 	unsigned width = report_text__width(out, o);
 	char clean[REPORT_TEXT], count[48];
 	bool found, functions = false;
@@ -225,9 +227,11 @@ static void say_limits(FILE *out, const struct model *m, const struct report_tex
 			text__paragraph(out, width, "", "  ",
 					"%s: no allocation has this function on its stack",
 					text__clean(clean, sizeof(clean), name, strlen(name)));
-	if (!model__scope_function(m, 0, &found))
+	if (lost)
 		text__paragraph(out, width, "", "",
-				"No scopes: name a Python function of the job with --scope");
+				"%s about phases overwritten before memtrace-bpf read them: some "
+				"runs are missing, or have no end",
+				text__counted(count, sizeof(count), lost, "record"));
 	if (!model__scopes(m))
 		return;
 	text__paragraph(out, width, "", "",
@@ -297,13 +301,13 @@ int report_text__scopes(FILE *out, const struct model *m, size_t device, const s
 	fputc('\n', out);
 	if (!n && !model__scope_function(m, 0, &found))
 		text__paragraph(out, report_text__width(out, o), "", "",
-				"No scopes. Name a function with --scope, or let the job name its "
-				"phases: with memtrace_bpf.phase(\"rollout\")");
+				"No scopes: name a Python function of the job with --scope, or let "
+				"the job name its phases with memtrace_bpf.phase(\"rollout\")");
 	if (n)
 		grid__print_titles(t.grid, out, report_text__colour(out, o), "Scope");
 	for (size_t i = 0; i < n; i++)
 		print_scope(&t, order[i]);
-	say_limits(out, m, o);
+	say_limits(out, m, f, o);
 out:
 	grid__free(t.grid);
 	free(order);
