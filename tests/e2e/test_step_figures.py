@@ -36,9 +36,9 @@ figures = module()
 class Job:
     """A job in the dry run that does what it is told: tests/workloads/logged.py."""
 
-    def __init__(self, **kwargs):
+    def __init__(self, *more, start=spawn_job, role="main", **env):
         libraries = " ".join(os.path.join(harness.OUT, "dryrun", name) for name in ("libcuda.so.1", "libnvidia-ml.so.1"))
-        self.p = spawn_job([python(), os.path.join(WORKLOADS, "logged.py"), MODULE], env={**os.environ, "LD_PRELOAD": libraries}, **kwargs)
+        self.p = start([python(role), os.path.join(WORKLOADS, "logged.py"), MODULE, *more], env={**os.environ, "LD_PRELOAD": libraries, **env})
         self.pid, self.n = self.p.pid, 0
         self.p.wait_line("^ready", 120)
 
@@ -155,8 +155,9 @@ def test_calls_of_several_processes():
         job.wait_line("ready", 120)
     folder = scratch("both") + "/"
     recorder = spawn([harness.TOOL, "record", *(o for j in jobs for o in ("-p", str(j.pid))), "--figures", "-f", "-o", folder], root=True)
-    watch = Watch(None)
-    watch.until(lambda: watch.reader.recorders, "the recorder's socket")
+    watch, written = Watch(None), scratch("both-runs")
+    writer = spawn([sys.executable, MODULE, "tensorboard", "--logdir", written])
+    watch.until(lambda: watch.reader.recorders and "reads a recorder" in writer.stdout(), "the recorder's socket")
 
     def has_calls():
         code, out, _ = tool("ctl", "--format", "json", "-p", str(recorder.pid), "status", root=True)
@@ -164,12 +165,17 @@ def test_calls_of_several_processes():
     until(has_calls, "some calls of both", 60)
     harness.interrupt(recorder)
     watch.until(lambda: {j.pid for j in jobs} <= set(watch.reader.ends), "the end of both")
+    writer.wait_line("waits for a recorder", 60)
+    harness.finish(writer)
+    events = event_file(written)
     for job in jobs:
         job.stop()
         path = os.path.join(folder, "inference-%d.mtr" % job.pid)
         steps = [s for s in watch.steps if s.pid == job.pid]
         check(len(steps) > 5 and {s.by for s in steps} == {"call"}, "steps: %s", steps)
         equal([of_step(s, "cpu") for s in steps], [(i + 1, *r[1:]) for i, r in enumerate(of_recording(path, "cpu"))], "figures of PID %d" % job.pid)
+        name = "memtrace/pid_%d/cpu/peak_MiB" % job.pid
+        equal([v[name] * MIB for _, v in events if name in v], [of_step(s, "cpu")[1] for s in steps], "event file")
 
 
 def test_latest_in_the_job():
@@ -384,7 +390,8 @@ def test_large_sizes_in_tensorboard():
 
 
 def test_errors():
-    for options, status, text in (((), 2, "required"), (("tensorboard",), 2, "--logdir"), (("tensorboard", "--logdir", scratch("none"), "-p", "999999999"), 1, "no process has the PID")):
+    for options, status, text in (((), 2, "required"), (("tensorboard",), 2, "--logdir"), (("tensorboard", "--logdir", scratch("none"), "-p", "999999999"), 1, "no process has the PID"),
+                                  (("wandb",), 1, "this Python has no wandb")):
         done = subprocess.run([sys.executable, MODULE, *options], capture_output=True, text=True)
         check(done.returncode == status and text in done.stderr, "%s: exit %d, %s", options, done.returncode, done.stderr)
 

@@ -89,5 +89,29 @@ def test_loggers_own_readers():
     server.stop()
 
 
+def test_the_job_logs_itself():
+    """wandb.log({..., **figures.latest()}) in the job: each row has the last step that came, with the recording's figures."""
+    folder, path = scratch("own"), scratch("own.mtr")
+    os.mkdir(folder)
+    torch = subprocess.run([python(), "-c", "import os, torch; print(os.path.dirname(os.path.dirname(torch.__file__)))"], capture_output=True, text=True, check=True).stdout.strip()
+    job = Job("wandb", start=spawn, role="loggers", TORCH_PATH=torch, WANDB_MODE="offline", WANDB_DIR=folder, WANDB_SILENT="true")
+    recorder, steps = job.record(path), []
+    for mib in SIZES:
+        steps.append(1 + len(steps) + 1)  # the job made one before
+        job.do("step", mib)
+        until(lambda: job.do("latest").get("memtrace/step") == steps[-1], "step %d in the job" % steps[-1], 60)
+    job.do("step", 1)
+    harness.interrupt(recorder)
+    equal(recorder.wait(60), 0, "exit code of record: %s" % recorder.stderr())
+    job.p.popen.stdin.close()
+    equal(job.p.wait(120), 0, "exit code of the job: %s" % job.p.stderr()[-2000:])
+    offline, = glob.glob(os.path.join(folder, "wandb", "offline-run-*", "*.wandb"))
+    found = read_back("job", offline)
+    recorded = {number: figures for number, *figures in of_recording(path)}
+    # A row is logged right after its step, whose figures may have come already or not.
+    check(max(found) >= steps[-1] and len(found) >= len(steps) // 2, "steps that the job logged: %s", sorted(found))
+    equal({n: [v["memtrace/cuda_0/peak_MiB"] * MIB, v["memtrace/cuda_0/allocated_MiB"] * MIB] for n, v in found.items()}, {n: recorded[n] for n in found}, "rows of the job")
+
+
 if __name__ == "__main__":
     run(globals())

@@ -2,7 +2,9 @@
 """
 Reads back what memtrace_bpf.figures wrote, with the loggers' own code, in the environment of `tools/deps.sh loggers`:
 
-    read_loggers.py tensorboard LOGDIR | shown URL-OF-TENSORBOARD | wandb FILE.wandb | mlflow URI
+    read_loggers.py tensorboard LOGDIR | shown URL-OF-TENSORBOARD | wandb FILE.wandb | job FILE.wandb | mlflow URI
+
+job: a run in which the job itself logs, without an axis of ours.
 
 Prints {step: {name: value}} as JSON.
 """
@@ -58,7 +60,11 @@ def records(data):
             whole = b""
 
 
-def wandb(path):
+def job(path):
+    return wandb(path, has_axis=False)
+
+
+def wandb(path, has_axis=True):
     from wandb.proto import wandb_internal_pb2
     found, axis = {}, []
     with open(path, "rb") as f:
@@ -72,7 +78,7 @@ def wandb(path):
             step = row.get("memtrace/step")
             if step is not None:
                 found[int(step)] = {name: value for name, value in row.items() if name.startswith("memtrace/")}
-    assert ("memtrace/*", "memtrace/step") in axis, axis
+    assert not has_axis or ("memtrace/*", "memtrace/step") in axis, axis
     return found
 
 
@@ -87,4 +93,4 @@ def mlflow(uri):
     return found
 
 
-print(json.dumps({"tensorboard": tensorboard, "shown": shown, "wandb": wandb, "mlflow": mlflow}[sys.argv[1]](sys.argv[2])))
+print(json.dumps({"tensorboard": tensorboard, "shown": shown, "wandb": wandb, "job": job, "mlflow": mlflow}[sys.argv[1]](sys.argv[2])))

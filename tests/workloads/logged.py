@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
-A job that trains as it is told by lines of its input, and logs its memory: logged.py [FIGURES.py]. It prints "done N JSON" after line N.
+A job that trains as it is told by lines of its input, and logs its memory: logged.py [FIGURES.py [wandb]]. It prints "done N JSON"
+after line N. With wandb it logs each step to W&B, with what figures.latest() says then. TORCH_PATH: a folder with PyTorch.
 
     step MIB    a step with that much temporary memory: PyTorch's own peak in it, and allocated and reserved bytes after it
     hold MIB    one more tensor that stays
@@ -10,9 +11,11 @@ torch >= 1.13, Python >= 3.8; on a GPU or in the dry run.
 """
 import importlib.util
 import json
+import os
 import sys
 
-import torch
+sys.path += os.environ.get("TORCH_PATH", "").split()  # after the packages of this Python
+import torch  # noqa: E402
 
 MIB = 1 << 20
 held = []
@@ -47,6 +50,10 @@ def main():
     model = torch.nn.Linear(256, 256).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     module = figures(sys.argv[1]) if len(sys.argv) > 1 else None
+    run = None
+    if sys.argv[2:] == ["wandb"]:
+        import wandb
+        run = wandb.init(project="memory", name="job")
     train_step(model, optimizer, 1)
     print("ready", flush=True)
     for n, line in enumerate(sys.stdin):
@@ -54,11 +61,15 @@ def main():
         told = {}
         if word == "step":
             told = train_step(model, optimizer, int(mib[0]))
+            if run:
+                run.log({"loss": n, **module.latest()})
         elif word == "hold":
             held.append(torch.empty(int(mib[0]) * MIB, dtype=torch.uint8, device="cuda"))
         elif word == "latest":
             told = module.latest()
         print("done", n + 1, json.dumps(told), flush=True)
+    if run:
+        run.finish()
 
 
 main()

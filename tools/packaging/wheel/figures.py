@@ -11,6 +11,7 @@ docs/reference/figures.md describes the figures and the socket.
 """
 import argparse
 import errno
+import importlib.util
 import json
 import os
 import re
@@ -51,9 +52,7 @@ class Step:
         found = {prefix + "step": self.number}
         if self.whole and self.seconds is not None:
             found[prefix + "step_seconds"] = self.seconds
-        for d in self.devices:
-            if d["device"] == "cpu" and d["peak_allocated"] < MIB and len(self.devices) > 1:
-                continue  # scalars of a job on a GPU
+        for d in shown(self.devices):
             at = "%s%s/" % (prefix, plain(d["device"]))
             found[at + "peak_MiB"] = d["peak_allocated"] / MIB
             found[at + "allocated_MiB"] = d["allocated"] / MIB
@@ -64,7 +63,7 @@ class Step:
         if self.host is not None:
             found[prefix + "host/resident_MiB"] = self.host / MIB
         for s in self.scopes:
-            for d in s["devices"]:
+            for d in shown(s["devices"]):
                 at = "%sscope/%s/%s/" % (prefix, plain(s["scope"].replace(" > ", ".")), plain(d["device"]))
                 found[at + "peak_MiB"] = d["peak_allocated"] / MIB
                 if "peak_reserved" in d:
@@ -72,6 +71,11 @@ class Step:
                 if "kept" in d:
                     found[at + "kept_MiB"] = d["kept"] / MIB
         return found
+
+
+def shown(devices):
+    """Without the CPU of a job on a GPU that has only scalars there."""
+    return [d for d in devices if d["device"] != "cpu" or d["peak_allocated"] >= MIB or len(devices) == 1]
 
 
 def plain(name):
@@ -478,9 +482,11 @@ def publish(args, make):
             known = set(reader.recorders)
             say("reads %d recorders" % len(known) if len(known) > 1 else "reads a recorder" if known else "waits for a recorder")
         for step in steps:
-            if log is None:
-                log = make()
-            log.log(step.values(prefix_of(args, step)), step.number, step.time)
+            try:
+                log = log or make()
+                log.log(step.values(prefix_of(args, step)), step.number, step.time)
+            except Exception as e:  # of a client of others: its server does not answer, or refuses
+                sys.exit("memtrace_bpf.figures: %s took no figures after %d steps: %s: %s" % (args.kind, written, type(e).__name__, e))
             written += 1
         if over and not steps and (not reader.recorders or stop):
             break
@@ -502,6 +508,8 @@ def main():
         for option in options:
             p.add_argument("--" + option, required=option == "logdir")
     args = parser.parse_args()
+    if args.kind != "tensorboard" and not importlib.util.find_spec(args.kind):
+        sys.exit("memtrace_bpf.figures: this Python has no %s. Use the one of the job: %s" % (args.kind, sys.executable))
     if args.kind == "tensorboard":
         def make():
             return TensorBoard(args.logdir)
