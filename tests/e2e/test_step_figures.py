@@ -105,7 +105,7 @@ def event_file(folder):
 
 
 def test_equal_to_torch_and_the_report():
-    """Peak, live and reserved bytes of each step are PyTorch's and the report's; so are those of a scope. A writer that was there before
+    """Peak, live and reserved bytes of each step are PyTorch's and the report's; so are those of scopes. A writer that was there before
     the recorder, and outlives one recorder, has all steps of both."""
     job, folder = Job(), scratch("runs")
     writer = spawn([sys.executable, MODULE, "tensorboard", "--logdir", folder, "-p", str(job.pid)])
@@ -128,7 +128,10 @@ def test_equal_to_torch_and_the_report():
         del watch.reader.ends[job.pid]
         recorded += of_recording(path)
         doc = json.loads(tool("report", "--json", "--scope", "make_samples", path)[1])
-        runs += [(d["peak_allocated"], d["kept"]) for r in doc["scopes"]["runs"] if r["ended"] for d in r["devices"] if d["device"] == "cuda:0"]
+        names = [s["name"] for s in doc["scopes"]["scopes"]]
+        of_part = [(names[r["scope"]], d["peak_allocated"], d["kept"]) for r in doc["scopes"]["runs"] if r["ended"] for d in r["devices"] if d["device"] == "cuda:0"]
+        equal(of_part.pop()[0], "update", "the last run: it ends after the last step")
+        runs += of_part
     n = len(told)
     equal(len(watch.steps), n, "steps")
     # The recording of a job that was killed lacks the optimizer's last count: the reader counts on.
@@ -139,7 +142,10 @@ def test_equal_to_torch_and_the_report():
     check(len(whole) >= n - 2, "whole steps: %s", whole)
     equal([of_step(watch.steps[i])[1:] for i in whole], [of_torch[i] for i in whole], "figures, and PyTorch's")
     equal([s.devices[0]["reserved"] for s in watch.steps], [t["reserved"] for t in told], "reserved bytes, and PyTorch's")
-    equal([(d["peak_allocated"], d["kept"]) for s in watch.steps for r in s.scopes for d in r["devices"] if d["device"] == "cuda:0"], runs, "runs of the scope")
+    found = [(r["scope"], d["peak_allocated"], d.get("kept")) for s in watch.steps for r in s.scopes for d in r["devices"] if d["device"] == "cuda:0"]
+    for name in ("make_samples", "update"):  # a function, and a phase of the job
+        equal([f for f in found if f[0] == name], [r for r in runs if r[0] == name], "runs of " + name)
+        check(len([f for f in found if f[0] == name]) >= n - 2, "runs of %s: %s", name, found)
     check(all(s.by == "optimizer" and s.rank is None for s in watch.steps), "steps of another kind")
     equal(writer.wait(60), 0, "exit code of the writer (%s)" % writer.stderr())
     check("%d steps written" % n in writer.stdout(), "the writer said: %s", writer.stdout())

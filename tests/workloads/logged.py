@@ -9,6 +9,7 @@ after line N. With wandb it logs each step to W&B, with what figures.latest() sa
 
 torch >= 1.13, Python >= 3.8; on a GPU or in the dry run.
 """
+import contextlib
 import importlib.util
 import json
 import os
@@ -19,10 +20,11 @@ import torch  # noqa: E402
 
 MIB = 1 << 20
 held = []
+phase = contextlib.nullcontext  # until main() has read phases.py, which is next to FIGURES.py
 
 
-def figures(path):
-    spec = importlib.util.spec_from_file_location("figures", path)
+def module_of(path):
+    spec = importlib.util.spec_from_file_location(os.path.basename(path)[:-3], path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -39,7 +41,8 @@ def train_step(model, optimizer, mib):
     loss = model(make_samples(model, mib)).sum()
     loss.backward()
     del loss
-    optimizer.step()
+    with phase("update"):
+        optimizer.step()
     told = {"peak": torch.cuda.max_memory_allocated(), "allocated": torch.cuda.memory_allocated(), "reserved": torch.cuda.memory_reserved()}
     optimizer.zero_grad(set_to_none=False)
     return told
@@ -49,7 +52,11 @@ def main():
     torch.set_num_threads(1)
     model = torch.nn.Linear(256, 256).cuda()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    module = figures(sys.argv[1]) if len(sys.argv) > 1 else None
+    module = None
+    if len(sys.argv) > 1:
+        global phase
+        module = module_of(sys.argv[1])
+        phase = module_of(os.path.join(os.path.dirname(sys.argv[1]), "phases.py")).phase
     run = None
     if sys.argv[2:] == ["wandb"]:
         import wandb
