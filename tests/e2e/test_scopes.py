@@ -15,19 +15,19 @@ from harness import REPO, WORKLOADS, check, equal, own, python, run, scratch, to
 LOOP = os.path.join(WORKLOADS, "rl_loop.py")
 ROUNDS = 4
 NAMES = ("rollout", "Policy.train", "rl_loop.py:sync")
-_made = []
+_made = {}
 
 
-def recording():
-    """A recording of the loop on the dry run, and the figures that the loop printed."""
-    if not _made:
-        path = scratch("rl.mtr")
+def recording(phases=False):
+    """A recording of the loop on the dry run, and the figures that the loop printed. phases: the loop names its phases itself."""
+    if phases not in _made:
+        path = scratch("phases.mtr" if phases else "rl.mtr")
         code, out, err = tool("run", "--dry-run-cuda", "-q", "-f", "-o", path, "--", python(), LOOP, "cuda", str(ROUNDS), root=True, seconds=300,
-                              env={**os.environ, "RL_PHASES": "1"})
+                              env={**os.environ, **({"RL_PHASES": "1"} if phases else {})})
         equal(code, 0, "exit code of run (%s)" % err)
         own(path)
-        _made.extend([path, json.loads([line for line in out.splitlines() if line.startswith("[{")][0])])
-    return _made
+        _made[phases] = path, json.loads([line for line in out.splitlines() if line.startswith("[{")][0])
+    return _made[phases]
 
 
 def document(path, *options):
@@ -65,7 +65,7 @@ def test_equal_to_torch():
 
 def test_named_equal_to_torch():
     """Phases that the job names itself: start, peak, reserved peak and end of each run, to the byte, without an option."""
-    path, told = recording()
+    path, told = recording(phases=True)
     doc = document(path)
     equal({(s["name"], s["source"], s["inside"]) for s in doc["scopes"]["scopes"]}, {("rl " + n, "phase", None) for n in ("rollout", "train", "sync")}, "phases")
     for name in ("rollout", "train", "sync"):
@@ -262,6 +262,29 @@ def test_two_recordings():
         check(code == 0 and "Scope" in out and "Policy.train " in out, "%s (%s): %s", command, err, out)
         code, out, _ = tool(*command, path, path)
         check(code == 0 and "Scope" not in out, "%s without scopes: %s", command, out)
+
+
+def test_together():
+    """report of several processes has the scopes of each, and adds nothing up."""
+    path, _ = recording()
+    cpu = cpu_recording()
+    names = options_for(("rollout", "Policy.train"))
+    code, out, err = tool("report", "--together", "--json", *names, "--device", "cpu", path, cpu, seconds=120)
+    equal(code, 0, "report --together (%s)" % err)
+    doc = json.loads(out)
+    order = [r["recording"] for r in doc["recordings"]]
+    equal(sorted(order), ["named", "rl"], "recordings")
+    for p, name in ((path, "rl"), (cpu, "named")):
+        alone = {s["path"]: (s["runs"], d["peak_allocated"]) for s in document(p, *names, "--device", "cpu")["scopes"]["scopes"]
+                 for d in s["devices"] if d["device"] == "cpu"}
+        here = {s["scope"]: s["recordings"][order.index(name)] for s in doc["scopes"]}
+        equal({s: (c["runs"], c["peak_allocated"]) for s, c in here.items() if c}, alone, "scopes of %s" % name)
+    check({s["scope"] for s in doc["scopes"] if None in s["recordings"]} == {"rl_loop.py:sync"}, "scopes that one lacks: %s", doc["scopes"])
+    code, out, err = tool("report", "--together", "--scopes", *names, path, cpu)
+    lines = [line.split() for line in out.splitlines()]
+    check(code == 0 and [line[-1:] for line in lines].count(["rollout"]) == 1 and "Location" not in out, "text (%s): %s", err, out)
+    at = [i for i, line in enumerate(lines) if line[-1:] == ["rollout"]][0]
+    equal({lines[at][-2], lines[at + 1][-1]}, {"rl", "named"}, "recordings below each other: %s" % out)
 
 
 def exported(form, *options):

@@ -15,7 +15,7 @@ from mtr_writer import Writer
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 FLEET = os.path.join(REPO, "docs", "guide", "fleet.md")
-TABLES = ("events", "blocks", "rows", "steps", "devices")
+TABLES = ("events", "blocks", "rows", "steps", "scopes", "devices")
 # Sums: lists of [recording, device, ...].
 QUERIES = {
     "rows": "SELECT recording, device, moment, CAST(sum(bytes) AS BIGINT) AS n, count(*) AS c FROM rows GROUP BY recording, device, moment",

@@ -222,7 +222,7 @@ static int cmd_compare(int argc, char **argv)
 		return status;
 	}
 	all = calloc(args.n + 1, sizeof(*all));
-	if (scope_set__init(&args.scopes, args.n)) {
+	if (scope_set__init(&args.scopes)) {
 		free(all);
 		all = NULL;
 	}

@@ -185,10 +185,6 @@ static void check_scopes(const struct options *o, struct argp_state *state)
 		argp_error(state, "--scopes cannot be combined with --by, --tree or --advice");
 	if (r->scopes && format != REPORT_AS_TEXT && format != REPORT_AS_JSON)
 		argp_error(state, "--scopes works only with --format text or json");
-	if ((r->scopes || o->shown.scopes[0]) &&
-	    (r->together == TOGETHER_YES || format == REPORT_AS_HTML))
-		argp_error(state, "--scope and --scopes are for each recording by itself; add "
-				  "--apart");
 }
 
 /* Parses --columns after all other options, since they determine which columns there are. */

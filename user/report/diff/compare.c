@@ -488,7 +488,8 @@ struct scope_cells {
 static void fill_scope(struct scope_cells *s, const struct compared *all, size_t i,
 		       const struct scope_entry *e, size_t name_columns)
 {
-	const struct scope_cell *first = &e->cells[0], *c = &e->cells[i];
+	const struct scope_cell one = scope_entry__cell(e, 0), cell = scope_entry__cell(e, i);
+	const struct scope_cell *first = &one, *c = &cell;
 	bool against = i && first->runs && c->runs;
 
 	for (int col = 0; col < SCOPE_NR; col++)
@@ -520,17 +521,17 @@ static size_t scopes_shown(const struct scope_set *set)
 static bool any_reserved(const struct scope_set *set)
 {
 	for (size_t i = 0; i < set->n; i++)
-		for (size_t k = 0; k < set->recordings; k++)
+		for (size_t k = 0; k < set->all[i].ncells; k++)
 			if (set->all[i].cells[k].reserved)
 				return true;
 	return false;
 }
 
 /* Prints a row for each scope in each recording. Returns 0 or -ENOMEM. */
-static int print_scopes(FILE *out, const struct compared *all, const struct scope_set *set,
-			const struct report_text_opts *o)
+static int print_scopes(FILE *out, const struct compared *all, size_t n,
+			const struct scope_set *set, const struct report_text_opts *o)
 {
-	size_t width = report_text__width(out, o), room, n = set->recordings;
+	size_t width = report_text__width(out, o), room;
 	size_t names = name_width(all, n, width);
 	struct grid *grid = grid__new(scope_columns, SCOPE_NR);
 	struct scope_cells *cells = calloc(1, sizeof(*cells));
@@ -604,7 +605,7 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 		say_where(cells, &all[i], room);
 		grid__print(grid, out, i, words__cut(cells->where, room));
 	}
-	err = scopes->n ? print_scopes(out, all, scopes, o) : 0;
+	err = scopes->n ? print_scopes(out, all, n, scopes, o) : 0;
 	if (err)
 		goto out;
 	print_notes(out, all, n, false);
@@ -627,10 +628,10 @@ static void put_cell(FILE *out, const char *s)
 }
 
 /* Prints the scopes in each recording. Returns 0 or -ENOMEM. */
-static int put_markdown_scopes(FILE *out, const struct compared *all, const struct scope_set *set)
+static int put_markdown_scopes(FILE *out, const struct compared *all, size_t n,
+			       const struct scope_set *set)
 {
 	struct scope_cells *cells = calloc(1, sizeof(*cells));
-	size_t n = set->recordings;
 
 	if (!cells)
 		return -ENOMEM;
@@ -671,7 +672,7 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n,
 		fputc('\n', out);
 	}
 	free(cells);
-	if (scopes->n && put_markdown_scopes(out, all, scopes))
+	if (scopes->n && put_markdown_scopes(out, all, n, scopes))
 		return -ENOMEM;
 	print_notes(out, all, n, true);
 	return 0;
@@ -721,7 +722,9 @@ static void put_scopes(struct json *j, const struct scope_set *set, size_t i)
 	json__open_array(j, "scopes");
 	for (size_t k = 0; k < set->n; k++) {
 		const struct scope_entry *e = &set->all[k];
-		const struct scope_cell *first = &e->cells[0], *c = &e->cells[i];
+		const struct scope_cell one = scope_entry__cell(e, 0),
+					cell = scope_entry__cell(e, i);
+		const struct scope_cell *first = &one, *c = &cell;
 		bool against = first->runs && c->runs;
 
 		if (!c->runs)

@@ -474,7 +474,7 @@ int diff__new(struct analysis *const a[MATCH_SIDES], const size_t device[MATCH_S
 		return -ENOMEM;
 	diff->match = match__new(facts__get(a[MATCH_OLD]->facts, "cwd"),
 				 facts__get(a[MATCH_NEW]->facts, "cwd"));
-	if (scope_set__init(&diff->scopes, MATCH_SIDES) || !diff->match)
+	if (scope_set__init(&diff->scopes) || !diff->match)
 		goto fail;
 	for (int k = 0; k < MATCH_SIDES; k++) {
 		diff->side[k].a = a[k];

@@ -186,12 +186,14 @@ static void put_scopes(struct json *j, const struct diff *d)
 	json__open_array(j, "scopes");
 	for (size_t i = 0; i < d->scopes.n; i++) {
 		const struct scope_entry *e = &d->scopes.all[i];
+		struct scope_cell old_cell = scope_entry__cell(e, MATCH_OLD);
+		struct scope_cell new_cell = scope_entry__cell(e, MATCH_NEW);
 
 		json__open_object(j, NULL);
 		json__string(j, "scope", e->name);
 		json__string(j, "source", scope_source__name(e->source));
-		scope_cell__json(j, "old", &e->cells[MATCH_OLD]);
-		scope_cell__json(j, "new", &e->cells[MATCH_NEW]);
+		scope_cell__json(j, "old", &old_cell);
+		scope_cell__json(j, "new", &new_cell);
 		json__close_object(j);
 	}
 	json__close_array(j);

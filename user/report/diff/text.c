@@ -560,32 +560,33 @@ static char *say_both(char *buf, size_t size, const char *old_text, const char *
 /* Adds the row of a scope: peaks of both sides, and medians of what its runs keep and take. */
 static void add_scope(struct grid *t, const struct scope_entry *e)
 {
-	const struct scope_cell *old_cell = &e->cells[MATCH_OLD], *new_cell = &e->cells[MATCH_NEW];
-	bool known[] = { old_cell->runs && old_cell->level_known,
-			 new_cell->runs && new_cell->level_known };
+	const struct scope_cell old_cell = scope_entry__cell(e, MATCH_OLD);
+	const struct scope_cell new_cell = scope_entry__cell(e, MATCH_NEW);
+	bool known[] = { old_cell.runs && old_cell.level_known,
+			 new_cell.runs && new_cell.level_known };
 	char text[80], old_text[32] = "", new_text[32] = "";
 
 	grid__row(t);
 	if (known[MATCH_OLD])
-		grid__put(t, SCOPE_OLD, text__bytes(text, 24, old_cell->peak), NULL);
+		grid__put(t, SCOPE_OLD, text__bytes(text, 24, old_cell.peak), NULL);
 	if (known[MATCH_NEW])
-		grid__put(t, SCOPE_NEW, text__bytes(text, 24, new_cell->peak), NULL);
+		grid__put(t, SCOPE_NEW, text__bytes(text, 24, new_cell.peak), NULL);
 	if (known[MATCH_OLD] && known[MATCH_NEW])
 		grid__put(t, SCOPE_CHANGE,
-			  say_change(text, sizeof(text), old_cell->peak, new_cell->peak), NULL);
-	if (old_cell->kept_known)
-		text__bytes(old_text, 24, old_cell->kept);
-	if (new_cell->kept_known)
-		text__bytes(new_text, 24, new_cell->kept);
+			  say_change(text, sizeof(text), old_cell.peak, new_cell.peak), NULL);
+	if (old_cell.kept_known)
+		text__bytes(old_text, 24, old_cell.kept);
+	if (new_cell.kept_known)
+		text__bytes(new_text, 24, new_cell.kept);
 	grid__put(t, SCOPE_KEPT, say_both(text, sizeof(text), old_text, new_text), NULL);
 	*old_text = *new_text = '\0';
-	if (old_cell->runs)
-		text__time(old_text, 24, old_cell->median_time);
-	if (new_cell->runs)
-		text__time(new_text, 24, new_cell->median_time);
+	if (old_cell.runs)
+		text__time(old_text, 24, old_cell.median_time);
+	if (new_cell.runs)
+		text__time(new_text, 24, new_cell.median_time);
 	grid__put(t, SCOPE_TIME, say_both(text, sizeof(text), old_text, new_text), NULL);
-	text__count(old_text, sizeof(old_text), old_cell->runs);
-	text__count(new_text, sizeof(new_text), new_cell->runs);
+	text__count(old_text, sizeof(old_text), old_cell.runs);
+	text__count(new_text, sizeof(new_text), new_cell.runs);
 	grid__put(t, SCOPE_RUNS, say_both(text, sizeof(text), old_text, new_text), NULL);
 }
 

@@ -21,8 +21,8 @@
 
 bool report_files__can_be_together(const struct report_files *args)
 {
-	return !args->tree && !args->segments && !args->advice && !args->scopes &&
-	       !args->at.nscopes && (args->split || args->by != BY_STACK);
+	return !args->tree && !args->segments && !args->advice &&
+	       (args->split || args->by != BY_STACK);
 }
 
 /* Options of the text. Width and colour are those of standard output, even if the text goes to a

@@ -323,7 +323,7 @@ struct ranks *ranks__new(const struct ranks_opts *o)
 	if (!r)
 		return NULL;
 	r->opts = o;
-	if (!row_set__init(&r->set))
+	if (!row_set__init(&r->set) && !scope_set__init(&r->scopes))
 		return r;
 	ranks__free(r);
 	return NULL;
@@ -355,6 +355,7 @@ void ranks__free(struct ranks *r)
 	rank_groups__free(&r->groups);
 	process_tree__free(&r->tree);
 	free_shared(&r->shared);
+	scope_set__drop(&r->scopes);
 	free(r);
 }
 
@@ -859,6 +860,16 @@ static void find_same_process(struct ranks *r)
 	}
 }
 
+/* Notes the scopes of a recording on the device, or on its main one. Returns 0 or -ENOMEM. */
+static int note_scopes(struct ranks *r, const struct analysis *a, int device)
+{
+	int of = device < 0 ? model__main_device(a->model) : device;
+	bool found;
+
+	r->names_functions |= model__scope_function(a->model, 0, &found) != NULL;
+	return of < 0 ? 0 : scope_set__add(&r->scopes, r->n - 1, a->model, (size_t)of);
+}
+
 int ranks__add(struct ranks *r, const struct analysis *a, int device)
 {
 	size_t n = model__devices(a->model);
@@ -893,7 +904,8 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	if (err)
 		return err;
 	set_time(r, &r->all[r->n - 1], a);
-	return add_process(r, a);
+	err = note_scopes(r, a, device);
+	return err ? err : add_process(r, a);
 }
 
 /* ---- after the last recording ---- */
@@ -1430,6 +1442,7 @@ int ranks__finish(struct ranks *r)
 	if (err)
 		return err;
 	set_labels(r);
+	scope_set__sort(&r->scopes);
 	if (ranks__one_job(r)) {
 		set_hosts(r);
 		err = find_guests(r);

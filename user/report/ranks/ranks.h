@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "report/dump/process_tree.h"
 #include "report/recording/row_set.h"
+#include "report/recording/scope_set.h"
 #include "report/text.h"
 
 struct growth_summary;
@@ -251,6 +252,9 @@ struct ranks {
 	struct rank_groups groups;
 	struct process_tree tree; /* which process started which */
 	struct shared_devices shared;
+	/* Scopes of each recording, by rank.added, on one of its devices. */
+	struct scope_set scopes;
+	bool names_functions; /* the user or a recording named functions for scopes */
 	/* Private. */
 	size_t room, room_lines, ncells, room_cells;
 	struct row_set set; /* the lines' identities, by their index */

@@ -349,6 +349,30 @@ static int put_lines(struct json *j, const struct ranks *r, size_t top)
 	return 0;
 }
 
+/* Writes the scopes, each in all recordings; nothing if there are none. */
+static void put_scopes(struct json *j, const struct ranks *r)
+{
+	if (!r->scopes.n)
+		return;
+	json__open_array(j, "scopes");
+	for (size_t i = 0; i < r->scopes.n; i++) {
+		const struct scope_entry *e = &r->scopes.all[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "scope", e->name);
+		json__string(j, "source", scope_source__name(e->source));
+		json__open_array(j, "recordings");
+		for (size_t k = 0; k < r->n; k++) {
+			struct scope_cell cell = scope_entry__cell(e, r->all[k].added);
+
+			scope_cell__json(j, NULL, &cell);
+		}
+		json__close_array(j);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
 int ranks__json(struct json *j, const struct ranks *r, size_t top)
 {
 	const struct ranks_opts *opts = r->opts;
@@ -378,6 +402,7 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	put_groups(j, r);
 	put_match(j, &r->match);
 	put_slow(j, r);
+	put_scopes(j, r);
 	put_missing(j, opts);
 	if (opts->fail)
 		report_fail__json(j, opts->fail, 0);

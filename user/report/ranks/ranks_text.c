@@ -1189,6 +1189,145 @@ static int print_rows(struct page *p)
 	return 0;
 }
 
+/* ---- scopes ---- */
+
+#define SCOPES_MOST 20	   /* scopes, the highest peaks first */
+#define SCOPE_RECORDINGS 4 /* recordings of a scope, the highest peaks first */
+
+enum {
+	SCOPE_PEAK,
+	SCOPE_BAR,
+	SCOPE_RESERVED,
+	SCOPE_KEPT,
+	SCOPE_TIME,
+	SCOPE_RUNS,
+	SCOPE_RECORDING,
+	SCOPE_NR
+};
+
+/* A scope in a recording, to be sorted. */
+struct scope_in {
+	struct scope_cell cell;
+	const struct rank *rank;
+};
+
+static int by_peak(const void *a, const void *b)
+{
+	const struct scope_in *x = a, *y = b;
+
+	if (x->cell.peak != y->cell.peak)
+		return x->cell.peak > y->cell.peak ? -1 : 1;
+	return x->rank < y->rank ? -1 : 1;
+}
+
+/* Adds the row of a scope in a recording. highest: peak of a full bar. */
+static void put_scope(struct grid *t, const struct scope_in *in, uint64_t highest)
+{
+	const struct scope_cell *c = &in->cell;
+	char text[TEXT_BAR];
+
+	grid__row(t);
+	if (c->level_known) {
+		grid__put(t, SCOPE_PEAK, text__bytes(text, 24, c->peak), NULL);
+		grid__put(t, SCOPE_BAR,
+			  text__bar(text, c->peak, highest, REPORT_BAR, text__unicode(), true),
+			  NULL);
+	}
+	if (c->reserved)
+		grid__put(t, SCOPE_RESERVED, text__bytes(text, 24, c->reserved), NULL);
+	if (c->kept_known)
+		grid__put(t, SCOPE_KEPT, text__bytes(text, 24, c->kept), NULL);
+	grid__put(t, SCOPE_TIME, text__time(text, 24, c->median_time), NULL);
+	grid__put(t, SCOPE_RUNS, text__count(text, 32, c->runs), NULL);
+	grid__put(t, SCOPE_RECORDING, in->rank->label, NULL);
+}
+
+/* Adds the rows of a scope, and a row for the recordings that are left out. in: room for all
+ * recordings. Returns the number of rows. */
+static size_t put_scope_rows(struct page *p, struct grid *t, size_t scope, struct scope_in *in)
+{
+	const struct scope_set *set = &p->r->scopes;
+	const struct scope_entry *e = &set->all[scope];
+	size_t n = 0, shown;
+	char text[48];
+
+	for (size_t i = 0; i < p->n; i++) {
+		in[n] = (struct scope_in){ scope_entry__cell(e, p->r->all[i].added),
+					   &p->r->all[i] };
+		n += in[n].cell.runs != 0;
+	}
+	qsort(in, n, sizeof(*in), by_peak);
+	shown = n > SCOPE_RECORDINGS && p->o->top ? SCOPE_RECORDINGS : n;
+	for (size_t i = 0; i < shown; i++)
+		put_scope(t, &in[i], set->all[0].peak);
+	if (shown == n)
+		return n;
+	/* The lowest peak says how far they differ. */
+	put_scope(t, &in[n - 1], set->all[0].peak);
+	snprintf(text, sizeof(text), "+ %zu, lowest", n - shown);
+	grid__put(t, SCOPE_RECORDING, text, NULL);
+	return shown + 1;
+}
+
+/* Prints the scopes of each recording, if they are asked for. Nothing is added up: processes may
+ * share a device, or memory. Returns 0 or -ENOMEM. */
+static int print_scopes(struct page *p)
+{
+	static const struct column columns[SCOPE_NR] = {
+		[SCOPE_PEAK] = { "Peak", true, 0, 10 },
+		[SCOPE_BAR] = { "", false, 1 },
+		[SCOPE_RESERVED] = { "Reserved", true, 3, 10 },
+		[SCOPE_KEPT] = { "Kept", true, 4, 10 },
+		[SCOPE_TIME] = { "Time of one", true, 5 },
+		[SCOPE_RUNS] = { "Runs", true, 2, 4 },
+		[SCOPE_RECORDING] = { "Recording", false, 0 },
+	};
+	const struct scope_set *set = &p->r->scopes;
+	size_t n = set->n < SCOPES_MOST || !p->o->top ? set->n : SCOPES_MOST, room, row = 0, rows;
+	struct scope_in *in = calloc(p->n + 1, sizeof(*in));
+	struct grid *t = grid__new(columns, SCOPE_NR);
+	size_t *counts = calloc(n + 1, sizeof(*counts));
+	int err = -ENOMEM;
+
+	if (!in || !t || !counts)
+		goto out;
+	for (size_t i = 0; i < n; i++)
+		counts[i] = put_scope_rows(p, t, i, in);
+	err = grid__error(t);
+	if (err)
+		goto out;
+	grid__show(t, SCOPE_BAR, report_text__bars(p->out, p->o, true));
+	room = grid__fit(t, p->width, NAME_MIN, SCOPE_NR);
+	fputc('\n', p->out);
+	if (!n)
+		fputs("No scopes.\n", p->out);
+	else
+		grid__print_titles(t, p->out, p->colour, "Scope");
+	for (size_t i = 0; i < n; i++) {
+		text__clean(p->text, REPORT_TEXT, set->all[i].name, strlen(set->all[i].name));
+		words__cut_front(p->text, room);
+		for (rows = row + counts[i]; row < rows; row++) {
+			grid__print(t, p->out, row, p->text);
+			*p->text = '\0';
+		}
+	}
+	if (n < set->n)
+		fprintf(p->out, "+ %s (--top 0)\n",
+			text__counted(p->part, sizeof(p->part), set->n - n, "more scope"));
+out:
+	grid__free(t);
+	free(in);
+	free(counts);
+	return err;
+}
+
+static bool wants_scopes(const struct page *p)
+{
+	bool by_scope = words__row_properties(p->o->by, p->o->split) & 1U << BY_SCOPE;
+
+	return p->o->scopes || by_scope || p->r->names_functions;
+}
+
 /* Prints the losses, and the recordings whose rows do not add up to the allocator's total. */
 static void print_trust(struct page *p)
 {
@@ -1269,7 +1408,9 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 	print_outliers(page);
 	print_steps(out, r, page->width);
 	print_clocks(out, r, page->width);
-	err = print_rows(page);
+	err = wants_scopes(page) ? print_scopes(page) : 0;
+	if (!err && !page->o->scopes)
+		err = print_rows(page);
 	if (err)
 		goto out;
 	print_trust(page);

@@ -10,11 +10,9 @@
 #include "base/json.h"
 #include "record/stream.h"
 
-int scope_set__init(struct scope_set *s, size_t recordings)
+int scope_set__init(struct scope_set *s)
 {
-	*s = (struct scope_set){ .recordings = recordings,
-				 .names = strings__new(),
-				 .ids = strings__new() };
+	*s = (struct scope_set){ .names = strings__new(), .ids = strings__new() };
 	return s->names && s->ids ? 0 : -ENOMEM;
 }
 
@@ -46,11 +44,9 @@ static int find_entry(struct scope_set *s, const struct model_scope *scope,
 	e = *ret = &s->all[number];
 	if (number < s->n)
 		return 0;
-	*e = (struct scope_entry){ .name = id.name,
-				   .source = scope->source,
-				   .cells = calloc(s->recordings, sizeof(*e->cells)) };
+	*e = (struct scope_entry){ .name = id.name, .source = scope->source };
 	s->n++;
-	return e->cells ? 0 : -ENOMEM;
+	return 0;
 }
 
 static void read_cell(struct scope_cell *c, const struct model *m, size_t scope, size_t device)
@@ -84,7 +80,8 @@ int scope_set__add(struct scope_set *s, size_t recording, const struct model *m,
 		model__scope(m, i, &scope);
 		if (!scope.runs)
 			continue;
-		if (find_entry(s, &scope, &e))
+		if (find_entry(s, &scope, &e) ||
+		    array__grow_zero(&e->cells, &e->ncells, recording + 1, sizeof(*e->cells)))
 			return -ENOMEM;
 		read_cell(&cell, m, i, device);
 		/* Two deep scopes may have one name, whose outer part is cut. */

@@ -25,19 +25,25 @@ struct scope_cell {
 struct scope_entry {
 	const char *name;	  /* as row.scope */
 	uint8_t source;		  /* as in struct model_scope */
-	struct scope_cell *cells; /* by recording */
-	uint64_t peak;		  /* highest of all cells */
+	struct scope_cell *cells; /* see scope_entry__cell() */
+	size_t ncells;
+	uint64_t peak; /* highest of all cells */
 };
 
+/* The scope in a recording. */
+static inline struct scope_cell scope_entry__cell(const struct scope_entry *e, size_t recording)
+{
+	return recording < e->ncells ? e->cells[recording] : (struct scope_cell){ 0 };
+}
+
 struct scope_set {
-	size_t recordings;
 	struct scope_entry *all;
 	size_t n, cap;
 	struct strings *names, *ids;
 };
 
 /* Returns 0 or -ENOMEM; call scope_set__drop() in both cases. */
-int scope_set__init(struct scope_set *s, size_t recordings);
+int scope_set__init(struct scope_set *s);
 void scope_set__drop(struct scope_set *s);
 /* Adds the scopes of a recording that has been read. device: its index in the model. Returns 0 or
  * -ENOMEM. */
