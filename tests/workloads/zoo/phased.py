@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""The hooks of memtrace_bpf.phases in their libraries: phased.py FOLDER-OF-phases.py transformers|lightning|accelerate|trl. Prints the
+"""The hooks of memtrace_bpf.phases in their libraries: phased.py FOLDER-OF-phases.py LIBRARY. Prints the
 records of its own memory as JSON: "begin train step" and so on."""
 import json
 import os
@@ -9,7 +9,8 @@ import tempfile
 
 import torch
 
-sys.path.insert(0, sys.argv[1])
+folder_of_module, library = sys.argv[1:]
+sys.path.insert(0, folder_of_module)
 import phases  # noqa: E402
 
 WHAT = {1: "begin", 2: "end", 3: "suspend", 4: "resume"}
@@ -25,8 +26,23 @@ def told():
     return [text for _, text in sorted(found)]
 
 
+WORDS = 100
+
+
+def tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+    words = {w: i for i, w in enumerate(["<pad>", "<eos>", "<unk>", *("w%d" % i for i in range(WORDS - 3))])}
+    own = Tokenizer(models.WordLevel(words, unk_token="<unk>"))
+    own.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=own, pad_token="<pad>", eos_token="<eos>", unk_token="<unk>", model_max_length=64)
+
+
+def sentence(i, words):
+    return " ".join("w%d" % ((7 * i + j) % (WORDS - 3)) for j in range(words))
+
+
 def with_transformers():
-    from text import WORDS, sentence, tokenizer
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
     encode = tokenizer()
     rows = []
@@ -78,7 +94,6 @@ def with_accelerate():
 
 def with_trl():
     from datasets import Dataset
-    from text import WORDS, sentence, tokenizer
     from transformers import GPT2Config, GPT2LMHeadModel
     from trl import GRPOConfig, GRPOTrainer
     model = GPT2LMHeadModel(GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=WORDS))
@@ -91,5 +106,5 @@ def with_trl():
         phases.trl_phases(trainer).train()
 
 
-{"transformers": with_transformers, "lightning": with_lightning, "accelerate": with_accelerate, "trl": with_trl}[sys.argv[2]]()
+{"transformers": with_transformers, "lightning": with_lightning, "accelerate": with_accelerate, "trl": with_trl}[library]()
 print(json.dumps(told()), flush=True)
