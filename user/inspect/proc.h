@@ -186,8 +186,9 @@ struct proc_piece {
  * failed; on -ESRCH and -EPERM no piece is valid. */
 int proc__readv(const struct proc *p, struct proc_piece *v, size_t n);
 
-/* Descendants with PyTorch mapped: stores the first max of them in pids, nearest first. Returns
- * their total number. Examines at most 1,024 processes and skips unreadable ones. */
+/* Descendants with PyTorch mapped in memory of their own: stores the first max of them in pids,
+ * nearest first. Returns their total number. Examines at most 1,024 processes and skips unreadable
+ * ones. */
 size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max);
 
 /* All current descendants and their parents, nearest first, at most max and 1,024. Returns their

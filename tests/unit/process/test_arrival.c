@@ -3,6 +3,8 @@
 #include "unit/cmocka.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -197,12 +199,48 @@ static void test_children_of_children(void **state)
 	assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
+/* A child's main function: waits until its parent closes the pipe. */
+static int wait_for_end(void *arg)
+{
+	const int *stay = arg;
+	char c;
+
+	close(stay[1]);
+	return read(stay[0], &c, 1) != 0;
+}
+
+/* A child between vfork() and the program that it executes has no PyTorch of its own. */
+static void test_children_that_share_memory(void **state)
+{
+	static char stack[1 << 16] __attribute__((aligned(16)));
+	pid_t pids[2], found[2];
+	char path[128];
+	int stay[2];
+
+	snprintf(path, sizeof(path), "%s/0/libc10.so", scratch__path());
+	map(open(path, O_RDONLY));
+	assert_true(descendants__has_torch(getpid()));
+	assert_int_equal(pipe(stay), 0);
+	pids[0] = clone(wait_for_end, stack + sizeof(stack), CLONE_VM | SIGCHLD, stay);
+	assert_true(pids[0] > 0);
+	assert_int_equal(descendants__with_torch(getpid(), found, 2), 0);
+	pids[1] = fork();
+	if (!pids[1])
+		_exit(wait_for_end(stay));
+	assert_int_equal(descendants__with_torch(getpid(), found, 2), 1);
+	assert_int_equal(found[0], pids[1]);
+	close(stay[1]);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(waitpid(pids[i], NULL, 0), pids[i]);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_symbols_are_looked_up),
 		cmocka_unit_test(test_sparse_files_cost_little),
 		cmocka_unit_test(test_children_of_children),
+		cmocka_unit_test(test_children_that_share_memory),
 	};
 
 	return cmocka_run_group_tests(tests, scratch__make, scratch__drop);

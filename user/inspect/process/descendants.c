@@ -3,9 +3,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <linux/kcmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/io.h"
@@ -74,6 +76,13 @@ bool descendants__has_torch(pid_t pid)
 	return ret;
 }
 
+/* True if a process has its parent's memory, as between vfork() and the program that it executes.
+ * False if the kernel does not say. */
+static bool shares_memory(pid_t pid, pid_t parent)
+{
+	return !syscall(SYS_kcmp, pid, parent, KCMP_VM, 0, 0);
+}
+
 size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max)
 {
 	struct list list = { 0 };
@@ -81,7 +90,8 @@ size_t descendants__with_torch(pid_t pid, pid_t *pids, size_t max)
 
 	add_children(pid, &list); /* the loop appends the children of each descendant */
 	for (i = 0; i < list.n; i++) {
-		if (descendants__has_torch(list.pid[i])) {
+		if (descendants__has_torch(list.pid[i]) &&
+		    !shares_memory(list.pid[i], list.parent[i])) {
 			if (n < max)
 				pids[n] = list.pid[i];
 			n++;
