@@ -77,6 +77,26 @@ def installs_and_removes(version):
     shutil.rmtree(folder)
 
 
+MODULES = """
+import glob, importlib.metadata, memtrace_bpf, os
+folder = os.path.dirname(memtrace_bpf.__file__)
+for path in glob.glob(folder + "/*.py"):
+    compile(open(path, encoding="utf-8").read(), path, "exec")
+import memtrace_bpf.estimate_change
+plugins = importlib.metadata.entry_points()
+plugins = plugins.select(group="pytest11") if hasattr(plugins, "select") else plugins["pytest11"]
+print([p.value for p in plugins if p.name == "memtrace"], os.path.exists(folder + "/share/doc/memtrace-bpf/skill/memtrace-bpf/SKILL.md"))
+"""
+
+
+def test_modules():
+    """All modules compile, pytest finds the plugin, and the skill is there."""
+    for version in VERSIONS:
+        if version in interpreters():
+            said = packages.execute(os.path.join(environment(version)[0], "bin", "python"), "-c", MODULES, env=CLEAN)
+            equal(said.strip(), "['memtrace_bpf.pytest_plugin'] True", "CPython " + version)
+
+
 def waiting_recorder(path, target):
     """A recorder that waits for the target to import PyTorch."""
     p = harness.spawn([path, "record", "-p", str(target.pid), "--wait-for", "torch", "-o", scratch("none.mtr")])

@@ -7,13 +7,14 @@ pytest runs below `memtrace-bpf run --wait`, which the plugin starts. Each test 
 `memtrace-bpf ctl`; `report`, `export` and `dump` say what was in it. The plugin itself has no figures of its own.
 """
 import gc
+import glob
 import inspect
 import json
 import os
-import re
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -35,10 +36,11 @@ MARKS = {
 }
 LINES = 10  # lines of code in a failure
 TESTS = 30  # tests in the table at the end
+ANSWERS = 10  # seconds until the recorder has answered
 ATTACHES = 60  # seconds until the recorder has attached to a process that has imported PyTorch
 NO_TENSOR = "there is no tensor yet"  # what `dump` says of a process without one
 SEARCHED = 20000  # objects that are looked at for the tensors of a fixture
-_started = None
+_started = None  # what the plugin has put into the environment
 
 
 class Failure(Exception):
@@ -135,12 +137,24 @@ def execute(*words):
 
 
 def ask(action):
-    """The answer of the recorder of this process to an action of `ctl`."""
-    answer = json.loads(execute("ctl", "--json", "-p", str(os.getpid()), action))
-    processes = answer.get("processes") or [{}]
-    if not answer.get("ok"):
-        raise Failure("memtrace-bpf ctl %s failed: %s" % (action, processes[0].get("error") or answer.get("error") or "no process is recorded"))
-    return processes[0]
+    """The answer of the recorder of this process to an action, as `memtrace-bpf ctl` asks for it, without the cost of a process."""
+    folder = os.path.join(_started["socket"], "memtrace-bpf") if os.geteuid() else "/run/memtrace-bpf"
+    error = "no capture of PID %d runs here" % os.getpid()
+    for path in glob.glob(os.path.join(glob.escape(folder), "%d.*.sock" % os.getpid())):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            s.settimeout(ANSWERS)
+            try:
+                s.connect(path)
+                s.send(action.encode())
+                answer = json.loads(s.recv(1 << 16))
+            except (OSError, ValueError) as e:
+                error = "the recorder does not answer: %s" % e
+                continue
+        processes = answer.get("processes") or [{}]
+        if answer.get("ok"):
+            return processes[0]
+        error = "memtrace-bpf ctl %s failed: %s" % (action, processes[0].get("error") or answer.get("error") or "no process is recorded")
+    raise Failure(error)
 
 
 def wait_for_recorder():
@@ -163,6 +177,10 @@ def peaks(path):
     """The highest allocated bytes of each device in the window, and the number of lost events."""
     document = report(path, "--top", "1")
     return {d["device"]: d["peak_allocated"] for d in document["devices"] if d["peak_allocated"] is not None}, document["capture"]["lost"]
+
+
+def live_at_start(path, device):
+    return sum(event["size"] for event, _ in block_events(path) if event["event"] == "block" and event["device"] == device)
 
 
 def is_gpu(device):
@@ -217,8 +235,8 @@ def limits(item):
     return found
 
 
-def exceeded(config, path, bounds, start):
-    """The peak of each device, and a text for each that is over its limit. start: what was allocated when the test began."""
+def exceeded(config, path, bounds):
+    """The peak of each device, and a text for each that is over its limit."""
     by_device, lost = peaks(path)
     texts = []
     for device, peak in sorted(by_device.items()):
@@ -226,7 +244,7 @@ def exceeded(config, path, bounds, start):
         if bound is None or peak <= bound:
             continue
         texts.append("%s peaked at %s, %s over the limit of %s; %s were allocated when the test began\n%s"
-                     % (device, in_units(peak), in_units(peak - bound), in_units(bound), in_units(start.get(device, 0)),
+                     % (device, in_units(peak), in_units(peak - bound), in_units(bound), in_units(live_at_start(path, device)),
                         "\n".join(lines_at_peak(config, path, device))))
     if bounds and lost and not texts:
         texts.append("the peak is not known: %d events were lost" % lost)
@@ -481,16 +499,14 @@ class Recorded:
     # -- windows --
 
     def begin(self):
-        """Begins a window. Returns the bytes that are allocated on each device."""
+        """Begins a window."""
         if not self.ready:
             if not _started:
                 raise Failure("pytest does not run below the recorder. Load the plugin on the command line: -p memtrace_bpf.pytest_plugin")
             wait_for_recorder()
             self.ready = True
-        allocated = {d["device"]: d["allocated"] for d in ask("status").get("devices", [])}
         ask("start")
         self.open = True
-        return allocated
 
     def end(self):
         """Ends the window. Returns its file."""
@@ -502,10 +518,10 @@ class Recorded:
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):
-        item.memtrace = state = {"limits": {}, "error": None, "start": {}}
+        item.memtrace = state = {"limits": {}, "error": None}
         self.made = {}
         try:
-            state["start"] = self.begin()
+            self.begin()
         except (Failure, ImportError) as e:
             state["error"] = str(e)
             self.problem(item.nodeid, e)
@@ -522,11 +538,14 @@ class Recorded:
     def after(self, item, state):
         """The test and its fixtures are over."""
         if self.open:
-            if self.options["leaks"]:
-                gc.collect()
             path = self.end()
             if self.options["leaks"]:
                 self.kept.window(path, item.nodeid, self.made)
+        if self.made and self.ready:
+            # A window of its own for what only the garbage collector frees: most tests need none.
+            self.begin()
+            gc.collect()
+            self.kept.window(self.end(), item.nodeid, self.made)
         if self.made:
             holders = {}
             try:
@@ -561,7 +580,7 @@ class Recorded:
     def check(self, item, state):
         """Ends the window of setup and call. Returns what is wrong with the test's peaks, or ""."""
         path = self.end()
-        by_device, texts = exceeded(self.config, path, state["limits"], state["start"])
+        by_device, texts = exceeded(self.config, path, state["limits"])
         self.peaks[item.nodeid] = by_device
         item.user_properties += [("memtrace_peak_" + device, peak) for device, peak in sorted(by_device.items())]
         if self.options["leaks"]:
