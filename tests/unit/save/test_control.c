@@ -284,8 +284,8 @@ static int connect_to_feed(void)
 	return fd;
 }
 
-/* Reads messages until there is none. last: number of the last one that was read, 0: none. Returns
- * that of the last one now. They come one after another. */
+/* Reads all waiting messages, whose numbers follow each other. last: number of the last message so
+ * far; 0 before the first. Returns that of the last message now. */
 static unsigned long read_feed(int fd, unsigned long last)
 {
 	char text[1100], hello[80];

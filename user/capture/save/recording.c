@@ -296,7 +296,7 @@ static const struct argp_option options[] = {
 	{ "max-size", OPT_MAX_SIZE, "SIZE", 0, "Stop when FILE reaches SIZE, such as 2G",
 	  OPTIONS_TIME },
 	{ "max-events", OPT_MAX_EVENTS, "N", OPTION_RARE, "Stop after N events", OPTIONS_TIME },
-	{ "figures", OPT_FIGURES, NULL, 0,
+	{ "figures", OPT_FIGURES, NULL, OPTION_RARE,
 	  "Meanwhile give step figures to the job's user, for W&B, MLflow, TensorBoard",
 	  OPTIONS_OUTPUT },
 	{ "tell", OPT_TELL, "FD", OPTION_HIDDEN, NULL, 0 }, /* for serve: output.h */
