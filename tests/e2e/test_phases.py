@@ -8,12 +8,14 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import struct
 import subprocess
 import sys
 import threading
 import types
 
+import harness
 from harness import REPO, WORKLOADS, Skip, check, compiled_program, equal, finish, nightly, own, python, record, run, scratch, spawn, spawn_job, tool
 
 WHEEL = os.path.join(REPO, "tools", "packaging", "wheel")
@@ -387,6 +389,35 @@ def test_recorded():
     check("1 run began before the recording" in out, "text: %s", out)
     code, out, _ = tool("report", path)
     check("12 named scopes, 13 runs" in out, "the report without --scopes: %s", out)
+
+
+def test_in_namespaces():
+    """A job with PIDs and a clock of its own, as in a container: its phases have their threads and their times."""
+    if not harness.IS_ROOT:
+        raise Skip("needs root for namespaces")
+    command = ["unshare", "--pid", "--fork", "--mount-proc", "--time", "--monotonic", "100000"]
+    if subprocess.run([*command, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
+        raise Skip("no PID or time namespaces here")
+    job = spawn([*command, python(), os.path.join(WORKLOADS, "phased.py"), WHEEL])
+    job.wait_line("^ready", 120)
+    pid = harness.children_of(job.pid)[0]
+    path = scratch("namespaces.mtr")
+    recorder = record(pid, path)
+    job.send()
+    job.wait_line("^done", 60)
+    finish(recorder)
+    job.send()
+    own(path)
+    code, out, err = tool("report", "--json", path)
+    equal(code, 0, "report (%s)" % err)
+    doc = json.loads(out)
+    names = [s["name"] for s in doc["scopes"]["scopes"]]
+    inner = [r for r in doc["scopes"]["runs"] if names[r["scope"]] == "inner"]
+    check(len(inner) == 1 and 0 < inner[0]["begin"] < inner[0]["end"] < doc["capture"]["duration"], "times: %s", inner)
+    level = [d for d in inner[0]["devices"] if d["device"] == "cpu"][0]
+    equal((level["peak_allocated"] - level["start"], level["kept"]), (200 * KIB, 0), "memory of a phase")
+    code, out, _ = tool("export", "csv", "-o", "-", path)
+    check(re.search(r"^\d+,[0-9.]+,scope,.*,%d,.*,inner," % pid, out, re.M), "no thread %d of the phase: %s", pid, [x for x in out.splitlines() if ",scope," in x])
 
 
 def test_c_header():
