@@ -3,8 +3,8 @@
 The pytest plugin of memtrace-bpf: limits of a test's memory, and what each test leaves behind. It works with pytest 6 and newer and
 pytest-xdist. Without --memtrace it only counts the tests with a limit, and imports nothing else.
 
-pytest runs below `memtrace-bpf run --wait`, which the plugin starts. Each test is a window of that recording, begun and ended by
-`memtrace-bpf ctl`; `report`, `export` and `dump` say what was in it. The plugin itself has no figures of its own.
+pytest runs below `memtrace-bpf run --wait`, which the plugin starts. Each test is a window of that recording, begun and ended as
+`memtrace-bpf ctl` does; `report`, `export` and `dump` say what was in it. The plugin itself has no figures of its own.
 """
 import gc
 import glob
@@ -84,6 +84,7 @@ def own_command(config):
 
 def start_again(config, options):
     """Runs pytest below the recorder and ends this process with its exit status."""
+    command = own_command(config)
     folder = tempfile.mkdtemp(prefix="memtrace-pytest-")
     words, variables = recorder(folder, options)
     sys.stdout.flush()
@@ -93,7 +94,7 @@ def start_again(config, options):
         signal.signal(number, signal.SIG_IGN)
     status = 1
     try:
-        child = subprocess.Popen(words + own_command(config), env=dict(os.environ, **variables), preexec_fn=_default_signals)
+        child = subprocess.Popen(words + command, env=dict(os.environ, **variables), preexec_fn=_default_signals)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, lambda n, _: child.send_signal(n))
         status = child.wait()
@@ -122,18 +123,26 @@ def take_over():
         os.environ["XDG_RUNTIME_DIR"] = _started["runtime"]
 
 
-def execute(*words):
-    """The output of a command of memtrace-bpf."""
+def lines_of(*words):
+    """The lines that a command of memtrace-bpf prints."""
     env = dict(os.environ)
     if _started and _started["socket"]:
         env["XDG_RUNTIME_DIR"] = _started["socket"]
-    try:
-        done = subprocess.run([PROGRAM, *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    except OSError as e:
-        raise Failure("cannot execute %s: %s" % (PROGRAM, e.strerror))
-    if done.returncode:
-        raise Failure("memtrace-bpf %s failed: %s" % (words[0], done.stderr.decode("utf-8", "replace").strip()))
-    return done.stdout
+    with tempfile.TemporaryFile() as errors:
+        try:
+            process = subprocess.Popen([PROGRAM, *words], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors)
+        except OSError as e:
+            raise Failure("cannot execute %s: %s" % (PROGRAM, e.strerror)) from None
+        with process:
+            yield from process.stdout
+        if process.returncode:
+            errors.seek(0)
+            raise Failure("memtrace-bpf %s failed: %s" % (words[0], errors.read(4096).decode("utf-8", "replace").strip()))
+
+
+def document_of(*words):
+    """The JSON that a command of memtrace-bpf prints."""
+    return json.loads(b"".join(lines_of(*words)))
 
 
 def ask(action):
@@ -170,7 +179,7 @@ def wait_for_recorder():
 # ---- what a window has ----
 
 def report(path, *options):
-    return json.loads(execute("report", "--json", *options, path))
+    return document_of("report", "--json", *options, path)
 
 
 def peaks(path):
@@ -189,7 +198,7 @@ def is_gpu(device):
 
 def short(config, path):
     """The path from pytest's root on, if it is below it."""
-    inside = os.path.relpath(path, str(config.rootdir)) if os.path.isabs(path) else path
+    inside = os.path.relpath(path, str(getattr(config, "rootpath", None) or config.rootdir)) if os.path.isabs(path) else path
     return path if inside.startswith("..") else inside
 
 
@@ -217,6 +226,8 @@ def lines_at_peak(config, path, device):
 
 
 def columns(rows, sides):
+    """Lines of a table. Names come from the tests' code: their control characters are not printed."""
+    rows = [["".join(c if c.isprintable() else "?" for c in cell) for cell in row] for row in rows]
     widths = [max(len(row[i]) for row in rows) for i in range(len(sides))]
     return ["  ".join(cell.rjust(w) if side == "r" else cell.ljust(w) for cell, w, side in zip(row, widths, sides)).rstrip() for row in rows]
 
@@ -257,7 +268,7 @@ def block_events(path):
     """(event, stack) of each block in a window: those that were live when it began ("block"), allocations and frees, in their order.
     stack: its frames, or []. Other events are left out."""
     stacks = {}
-    for line in execute("export", "ndjson", path, "-o", "-").split(b"\n"):
+    for line in lines_of("export", "ndjson", path, "-o", "-"):
         kind = line.partition(b'"event":"')[2].partition(b'"')[0]
         if kind == b"stack":
             stack = json.loads(line)
@@ -316,7 +327,7 @@ class Kept:
 def holders_of(blocks, fixtures):
     """{(device, address): name} of what holds the blocks. Fixtures come first: memtrace-bpf cannot know that pytest has them."""
     try:
-        document = json.loads(dump())
+        document = dump()
     except Failure as e:
         if NO_TENSOR not in str(e):
             raise
@@ -342,13 +353,13 @@ def holders_of(blocks, fixtures):
 def dump():
     """The tensors of this process, read from outside."""
     if not os.geteuid() or not os.path.exists("/proc/sys/kernel/yama/ptrace_scope"):
-        return execute("dump", "--json", "-p", str(os.getpid()))
+        return document_of("dump", "--json", "-p", str(os.getpid()))
     # Yama lets a process read its children only. PR_SET_PTRACER, any process of this user; and none again.
     import ctypes
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(0x59616D61, ctypes.c_ulong(-1 % 2 ** (8 * ctypes.sizeof(ctypes.c_ulong))), 0, 0, 0)
     try:
-        return execute("dump", "--json", "-p", str(os.getpid()))
+        return document_of("dump", "--json", "-p", str(os.getpid()))
     finally:
         libc.prctl(0x59616D61, ctypes.c_ulong(0), 0, 0, 0)
 
@@ -363,18 +374,18 @@ NOT_SEARCHED = (type, types.ModuleType, types.BuiltinFunctionType, types.CodeTyp
 def tensors_of(fixture):
     """{(device, address)} of the tensors that a fixture's value or its unfinished generator leads to."""
     import torch
-    found, seen = set(), set()
+    found, seen = set(), {}  # seen holds the objects, so that no other one gets the same id
     todo = [(getattr(fixture, "cached_result", None) or (None,))[0]]
     for finalizer in getattr(fixture, "_finalizers", ()):
         todo += [a.gi_frame.f_locals for a in getattr(finalizer, "args", ()) if isinstance(a, types.GeneratorType) and a.gi_frame]
     while todo and len(seen) < SEARCHED:
         one = todo.pop()
         kind = type(one)
-        if id(one) in seen or issubclass(kind, NOT_SEARCHED) or kind.__module__.startswith(("_pytest.", "pluggy")):
+        if id(one) in seen or issubclass(kind, NOT_SEARCHED) or str(kind.__module__).startswith(("_pytest.", "pluggy")):
             continue
-        seen.add(id(one))
+        seen[id(one)] = one
         if issubclass(kind, torch.Tensor):
-            found.add(address_of(one))
+            found.add(address_of(one, getattr(torch._C, "_is_cow_tensor", None)))
             if one.is_leaf:
                 todo.append(one.grad)
         elif issubclass(kind, types.FunctionType):
@@ -384,9 +395,11 @@ def tensors_of(fixture):
     return found
 
 
-def address_of(tensor):
+def address_of(tensor, is_lazy_copy):
     """(device, address) of a tensor's storage; (None, 0): it has none that can be read without a copy."""
     try:
+        if is_lazy_copy and is_lazy_copy(tensor):
+            return None, 0
         storage = tensor.untyped_storage() if hasattr(tensor, "untyped_storage") else tensor.storage()
         return str(tensor.device), storage.data_ptr()
     except (RuntimeError, NotImplementedError):
@@ -408,10 +421,11 @@ def count(number, noun):
 
 def table_of_kept(entries):
     """Lines of the table: which test keeps what."""
-    failed = [e for e in entries if "sys.last_" in (e["holder"] or "")]
-    tests = {}
+    failed, tests = [], {}
     for e in entries:
-        if e not in failed:
+        if "sys.last_" in (e["holder"] or ""):
+            failed.append(e)
+        else:
             tests.setdefault(e["test"], {}).setdefault((e["device"], e["line"], e["holder"], e["freed"]), []).append(e["bytes"])
     order = sorted(tests, key=lambda t: (-sum(sum(sizes) for sizes in tests[t].values()), t))
     rows, where = [("Size", "Blocks", "Device", "Line", "Held by", "Until")], {}
@@ -558,6 +572,16 @@ class Recorded:
         fixture = fixture_in(stack, self.functions)
         text = place(self.config, event)
         return text.replace(" (%s)" % fixture, "") + ", fixture " + fixture if fixture else text
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item):
+        # A plugin that repeats a test that failed does it within one protocol.
+        if not self.open and not item.memtrace["error"]:
+            try:
+                self.begin()
+            except Failure as e:
+                item.memtrace["error"] = str(e)
+        yield
 
     @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_call(self, item):
