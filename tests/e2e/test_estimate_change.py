@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: cpu=110 long
+# run: cpu=90 long
 """The wheel's estimate_change and the GitHub action: the memory of a script before and after a change, as Markdown."""
 import json
 import os

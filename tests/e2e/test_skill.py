@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: cpu=60
+# run: cpu=80 long
 """SKILL.md, which tells agents what to run and what to conclude: its commands and tables, followed to the letter, give the planted
 fault of four jobs."""
 import json

@@ -96,7 +96,7 @@ class Side:
                 raise Failure("%s (%s) has no folder %s" % (name, commit[:12], tree))
             if arguments.prepare and subprocess.run(arguments.prepare, shell=True, cwd=tree, stdout=sys.stderr, stdin=subprocess.DEVNULL).returncode:
                 raise Failure("--prepare failed in %s (%s)" % (name, commit[:12]))
-            words = [PROGRAM, "estimate", "--format", "json", "-f", "-o", self.recording]
+            words = [PROGRAM, "estimate", "--format", "json", "--no-search", "-f", "-o", self.recording]
             for option in ("vram", "device", "devices", "steps", "max_time"):
                 if getattr(arguments, option):
                     words += ["--" + option.replace("_", "-"), getattr(arguments, option)]
