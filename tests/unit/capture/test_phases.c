@@ -411,6 +411,29 @@ static void test_stop(void **state)
 	end(&w);
 }
 
+/* Times of the future, and of before the start once that was read: such records would wait, or
+ * would be looked through again and again. */
+static void test_bad_times(void **state)
+{
+	struct memtrace_phase_record *r;
+	struct memtrace_phase p;
+	struct world w;
+	uint64_t bad;
+
+	begin(&w);
+	drain(&w, true);
+	for (int i = 0; i < 2; i++) {
+		p = memtrace_phase_begin("p");
+		r = &memtrace_phase_state_->area->records[(p.scope - 1) % ROOM];
+		r->time = i ? w.decoder->start - 1 : r->time + 3600 * SECOND;
+	}
+	drain(&w, true);
+	assert_string_equal(w.text, "");
+	assert_int_equal(phases__set_facts(w.decoder->phases, w.facts), 0);
+	assert_true(facts__number(w.facts, "counter.phases.bad", &bad) && bad == 2);
+	end(&w);
+}
+
 static void test_lost(void **state)
 {
 	struct world w;
@@ -441,6 +464,7 @@ int main(void)
 		cmocka_unit_test(test_ended_thread),
 		cmocka_unit_test(test_open_at_start),
 		cmocka_unit_test(test_stop),
+		cmocka_unit_test(test_bad_times),
 		cmocka_unit_test(test_lost),
 		cmocka_unit_test(test_gap), /* the last one: its gap stays */
 	};

@@ -217,6 +217,7 @@ struct phases {
 	uint64_t decoded;   /* time of the last record of the ring */
 	uint64_t until;	    /* time of phases__stop(); UINT64_MAX: not yet */
 	uint64_t records, bad;
+	bool begun; /* the scopes that are open at the start were emitted */
 	bool warned;
 };
 
@@ -434,6 +435,10 @@ static int add_records(struct phases *p, size_t page, const struct phase_record 
 					.time = r[i].time - (uint64_t)p->clock_ahead };
 		if (to->time > p->until)
 			continue;
+		if (to->time > p->drained + LATE || (p->begun && to->time < p->decoder->start)) {
+			p->bad++; /* would wait for its time, or comes too late */
+			continue;
+		}
 		err = find_tid(p, r[i].tid, &to->tid);
 		p->records++;
 		p->n_pending++;
@@ -676,6 +681,7 @@ int phases__after_drain(struct phases *p, bool whole)
 	uint32_t kept = 0;
 	int err;
 
+	p->begun |= p->n_pages;
 	if (!p->n_pending)
 		return 0;
 	err = emit_until(p, whole ? p->drained : p->decoded, SIZE_MAX);
