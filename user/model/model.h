@@ -612,9 +612,15 @@ int model__add_scope(struct model *m, const char *function);
  * function was on a stack. The model owns the name. */
 const char *model__scope_function(const struct model *m, size_t i, bool *found);
 
+/* Which code locations a function has, for model__row_in_scope(). Starts with zeros; free locs. */
+struct scope_cache {
+	const struct model *of; /* the model that locs is of */
+	uint8_t *locs;
+	size_t n;
+};
 /* True if the row's memory was allocated in a scope of this name: a frame of the function is on the
  * stack, or a named scope was open. row: as row_opts.keep gets it. */
-bool model__row_in_scope(const struct row *row, const char *name);
+bool model__row_in_scope(const struct row *row, const char *name, struct scope_cache *cache);
 
 struct model_scope {
 	const char *name; /* for a function as in model__scope_function() */
@@ -694,6 +700,13 @@ struct model_scope_run {
 };
 size_t model__scope_runs(const struct model *m); /* kept runs, in the order in which they began */
 void model__scope_run(const struct model *m, size_t run, struct model_scope_run *ret);
+/*
+ * The i-th of the runs that are open or ended last, for a view of a running program: first those
+ * that are open, whose end is UINT64_MAX, then the last ones that ended, from the newest on. Sets
+ * *known_from at the last one if earlier ones are forgotten. Returns false if there are no more.
+ */
+bool model__scope_late(const struct model *m, size_t i, struct model_scope_run *ret,
+		       uint64_t *known_from);
 /* Returns false if the run has no figures of this device. */
 bool model__scope_run_level(const struct model *m, size_t run, size_t device,
 			    struct model_scope_level *ret);

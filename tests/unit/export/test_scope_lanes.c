@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Runs of scopes as spans: none overlaps another of its lane in part. */
+/* Spans of scopes never overlap in part in one lane. */
 #include "unit/model_world.h"
 
 #include "export/formats/scope_lanes.h"
@@ -14,8 +14,8 @@ static void tell(struct world *w, uint32_t thread, uint8_t flags, const char *na
 				.addr = number });
 }
 
-/* Two coroutines of a thread take turns, so their runs overlap in part; another thread has a lane
- * of its own, and nested runs share one. */
+/* Coroutines that take turns get two lanes. Another thread gets its own lane. Nested runs share
+ * one. */
 static void test_lanes(void **state)
 {
 	struct world w = world__new(AT_END, 0);

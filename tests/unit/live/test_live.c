@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "live/rows/bands.h"
 #include "live/rows/cells.h"
 #include "live/rows/detail.h"
 #include "live/rows/graph.h"
@@ -1146,9 +1147,77 @@ static void test_json(void **state)
 	live__free(&l);
 }
 
+/* ---- scopes below the graph ---- */
+
+static void tell_scope(struct world *w, uint64_t time, uint8_t flags, const char *name)
+{
+	w->time = time - MS; /* feed() adds it */
+	feed(w, (struct event){ .kind = EVENT_SCOPE,
+				.how = SCOPE_PHASE,
+				.flags = flags,
+				.name = str(w, name) });
+}
+
+/* Each column shows the outermost scope that ran longest. An open scope goes on. */
+static void test_bands(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	size_t scope[10];
+
+	(void)state;
+	assert_false(live_bands__read(w.m, 10 * S, S, scope, 10));
+	tell_scope(&w, 2 * S, SCOPE_BEGIN, "rollout");
+	tell_scope(&w, 2 * S + S / 4, SCOPE_BEGIN, "inner");
+	tell_scope(&w, 4 * S, SCOPE_END, "inner");
+	tell_scope(&w, 4 * S + S / 4, SCOPE_END, "rollout");
+	tell_scope(&w, 4 * S + S / 4, SCOPE_BEGIN, "train");
+	tell_scope(&w, 6 * S, SCOPE_END, "train");
+	tell_scope(&w, 7 * S, SCOPE_BEGIN, "sync"); /* too short for its column */
+	tell_scope(&w, 7 * S + S / 100, SCOPE_END, "sync");
+	tell_scope(&w, 9 * S, SCOPE_BEGIN, "rollout");
+	assert_true(live_bands__read(w.m, 10 * S + S / 2, S, scope, 10));
+	/* The last column begins at 10 s, the first one at 1 s. */
+	for (size_t i = 0; i < N(scope); i++) {
+		static const char *const wanted[] = { NULL,	 "rollout", "rollout", "train",
+						      "train",	 NULL,	    NULL,      NULL,
+						      "rollout", "rollout" };
+		struct model_scope s;
+
+		if (!wanted[i]) {
+			assert_true(scope[i] == BAND_NONE);
+			continue;
+		}
+		model__scope(w.m, scope[i], &s);
+		assert_string_equal(s.path, wanted[i]);
+	}
+	/* The graph begins before the capture. */
+	assert_true(live_bands__read(w.m, 10 * S, 5 * S, scope, 10));
+	assert_true(scope[0] == BAND_NONE);
+	world__free(&w);
+}
+
+/* The model remembers the last runs only. */
+static void test_forgotten_bands(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	size_t scope[100];
+
+	(void)state;
+	for (uint64_t i = 0; i < 1000; i++) {
+		tell_scope(&w, (i + 1) * S, SCOPE_BEGIN, "step");
+		tell_scope(&w, (i + 1) * S + S * 3 / 4, SCOPE_END, "step");
+	}
+	assert_true(live_bands__read(w.m, 1001 * S, 10 * S, scope, 100));
+	assert_true(scope[0] == BAND_UNKNOWN);
+	assert_true(scope[90] < BAND_UNKNOWN);
+	world__free(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bands),
+		cmocka_unit_test(test_forgotten_bands),
 		cmocka_unit_test(test_words),
 		cmocka_unit_test(test_axes),
 		cmocka_unit_test(test_graph),

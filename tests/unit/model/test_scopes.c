@@ -669,7 +669,13 @@ static void test_earlier(void **state)
 /* Rows of memory that was allocated while a named scope was open. */
 static bool keep_in(void *name, const struct row *row)
 {
-	return model__row_in_scope(row, name);
+	struct scope_cache cache = { 0 };
+	bool found = model__row_in_scope(row, name, &cache);
+
+	/* The cache changes nothing. */
+	assert_int_equal(model__row_in_scope(row, name, &cache), found);
+	free(cache.locs);
+	return found;
 }
 
 static uint64_t bytes_kept(const struct world *w, char *name)

@@ -7,12 +7,15 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "live/rows/bands.h"
 #include "live/rows/graph.h"
 #include "live/rows/state.h"
 #include "live/rows/words.h"
+#include "model/words.h"
 
 #define AXIS 11 /* columns left of the graph for the axis labels */
 #define MOST_COLUMNS 512
+#define ROWS_WITH_SCOPES 6	       /* least rows of a graph with a row of scopes */
 #define AT_LEAST UINT64_C(30000000000) /* shortest span of the graph, in ns */
 
 /* Height of a value, in eighths of a row, in a graph of rows up to the value top. Not 0 unless v
@@ -160,6 +163,41 @@ static bool draw_marks(struct paint *p, struct marked *m, const struct live_proc
 	return any;
 }
 
+/* Cuts a name to columns. Bands are often narrow, so there is no "..." if the name is ASCII. */
+static void cut_name(char *name, size_t columns)
+{
+	if (strlen(name) != text__width(name))
+		words__cut(name, columns);
+	else if (strlen(name) > columns)
+		name[columns] = '\0';
+}
+
+/* Draws the scopes below the time axis: a band with its name where there is room. */
+static void draw_scopes(struct paint *p, int y, const struct model *m, const size_t *scope,
+			int columns)
+{
+	const char *mark = p->unicode ? "\u258f" : "|";
+	char name[REPORT_TEXT], text[MOST_COLUMNS + REPORT_TEXT];
+	int used;
+	struct model_scope s;
+
+	paint__right(p, y, 0, AXIS - 2, INK_DIM, "scopes");
+	for (int i = 0, n; i < columns; i += n) {
+		for (n = 1; i + n < columns && scope[i + n] == scope[i];)
+			n++;
+		if (scope[i] == BAND_UNKNOWN)
+			paint__put(p, y, AXIS + i, n < 3 ? n : 3, INK_DIM, "...");
+		if (scope[i] >= BAND_UNKNOWN)
+			continue;
+		model__scope(m, scope[i], &s);
+		text__clean(name, sizeof(name), s.name, strlen(s.name));
+		cut_name(name, (size_t)n - 1);
+		used = 1 + (int)text__width(name);
+		snprintf(text, sizeof(text), "%s%s%*s", mark, name, n > used ? n - used : 0, "");
+		paint__put(p, y, AXIS + i, n, INK_BAR, text);
+	}
+}
+
 void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 {
 	struct graph_column c[MOST_COLUMNS];
@@ -168,6 +206,7 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 	struct model_device d;
 	uint64_t top = 0, span = s->span, width;
 	struct marked m;
+	size_t scope[MOST_COLUMNS];
 	int columns = p->columns - AXIS;
 
 	columns = columns > MOST_COLUMNS ? MOST_COLUMNS : columns;
@@ -183,6 +222,11 @@ void draw_graph(struct paint *p, const struct live_state *s, int y, int rows)
 	for (int i = 0; i < columns; i++) {
 		top = c[i].known && c[i].most > top ? c[i].most : top;
 		top = c[i].known && c[i].reserved > top ? c[i].reserved : top;
+	}
+	if (rows >= ROWS_WITH_SCOPES &&
+	    live_bands__read(proc->model, proc->now, width, scope, (size_t)columns)) {
+		rows--;
+		draw_scopes(p, y + rows, proc->model, scope, columns);
 	}
 	/* A little room above the highest column. */
 	top = top ? live__scale(top + top / 64) : 0;

@@ -82,21 +82,40 @@ static bool has_name(const char *asked, const char *file, const char *function)
 	       (!colon || is_end(file, asked, (size_t)(colon - asked), '/'));
 }
 
-static bool stack_has(const struct dict *dict, uint32_t stack, const char *name)
+enum { LOC_OUTSIDE = 1, LOC_INSIDE }; /* in scope_cache.locs */
+
+/* True if the function has the code location. */
+static bool has_loc(const struct dict *dict, uint32_t id, const char *name,
+		    struct scope_cache *cache)
+{
+	struct dict_loc loc;
+	uint8_t is = id < cache->n ? cache->locs[id] : 0;
+
+	if (is)
+		return is == LOC_INSIDE;
+	loc = dict__get_loc(dict, id);
+	is = LOC_OUTSIDE;
+	if (!dict__is_native(dict, id) &&
+	    has_name(name, dict__str(dict, loc.file), dict__str(dict, loc.func)))
+		is = LOC_INSIDE;
+	/* Without memory for the cache, the next call examines the location again. */
+	if (!array__grow_zero(&cache->locs, &cache->n, (size_t)id + 1, sizeof(*cache->locs)))
+		cache->locs[id] = is;
+	return is == LOC_INSIDE;
+}
+
+static bool stack_has(const struct dict *dict, uint32_t stack, const char *name,
+		      struct scope_cache *cache)
 {
 	struct dict_stack s = dict__get_stack(dict, stack);
 
-	for (uint32_t i = 0; i < s.n; i++) {
-		struct dict_loc loc = dict__get_loc(dict, s.frames[i].loc);
-
-		if (!dict__is_native(dict, s.frames[i].loc) &&
-		    has_name(name, dict__str(dict, loc.file), dict__str(dict, loc.func)))
+	for (uint32_t i = 0; i < s.n; i++)
+		if (has_loc(dict, s.frames[i].loc, name, cache))
 			return true;
-	}
 	return false;
 }
 
-bool model__row_in_scope(const struct row *row, const char *name)
+bool model__row_in_scope(const struct row *row, const char *name, struct scope_cache *cache)
 {
 	struct model_scope s;
 
@@ -107,7 +126,10 @@ bool model__row_in_scope(const struct row *row, const char *name)
 		if (s.source && !strcmp(s.name, name))
 			return true;
 	}
-	return stack_has(row->of->dict, row->stack, name);
+	if (cache->of != row->of && cache->n)
+		memset(cache->locs, 0, cache->n);
+	cache->of = row->of;
+	return stack_has(row->of->dict, row->stack, name, cache);
 }
 
 #define LOC_KNOWN (1U << 15) /* in scopes.locs; bit i: the i-th function has the location */
@@ -467,6 +489,22 @@ static void add_to_recent(struct scope_path *p, const struct open_scope *o, uint
 	p->nrecent++;
 }
 
+/* Remembers an ended run among the last ones. Without memory there are none. */
+static void remember_late(struct scopes *s, const struct open_scope *o)
+{
+	if (!s->late)
+		s->late = calloc(SCOPE_LATE, sizeof(*s->late));
+	if (!s->late)
+		return;
+	s->late[s->nlate++ % SCOPE_LATE] = (struct scope_late){
+		.path = o->path,
+		.thread = o->thread,
+		.number = o->number,
+		.begin = o->begin,
+		.end = o->last,
+	};
+}
+
 /* Ends the i-th open run. ended: false if its end is not known. Returns 0 or -ENOMEM. */
 static int scopes__end(struct model *m, uint32_t i, bool ended)
 {
@@ -482,6 +520,7 @@ static int scopes__end(struct model *m, uint32_t i, bool ended)
 		o->levels[d].done.kept_unknown = o->kept_unknown;
 	}
 	add_to_path(&s->paths[o->path], o, n);
+	remember_late(s, o);
 	if (ended)
 		add_to_recent(&s->paths[o->path], o, n);
 	s->paths[o->path].ended += ended;
@@ -812,6 +851,7 @@ void scopes__free(struct scopes *s)
 		free(s->open[i]);
 	free(s->locs);
 	free(s->chains);
+	free(s->late);
 	free(s->paths);
 	free(s->index.slots);
 	free(s->names);
@@ -1029,6 +1069,37 @@ void model__scope_run(const struct model *m, size_t run, struct model_scope_run 
 		.end = r->end,
 		.step = r->steps[model__steps_are_calls(m) ? STEP_CALL : STEP_OPT]
 	};
+}
+
+bool model__scope_late(const struct model *m, size_t i, struct model_scope_run *ret,
+		       uint64_t *known_from)
+{
+	const struct scopes *s = &m->scopes;
+	uint64_t kept = s->nlate < SCOPE_LATE ? s->nlate : SCOPE_LATE;
+	const struct scope_late *l;
+
+	if (i < s->nopen) {
+		const struct open_scope *o = s->open[i];
+
+		*ret = (struct model_scope_run){ .scope = o->path,
+						 .number = o->number,
+						 .thread = o->thread,
+						 .begin = o->begin,
+						 .end = UINT64_MAX };
+		return true;
+	}
+	i -= s->nopen;
+	if (i >= kept)
+		return false;
+	l = &s->late[(s->nlate - 1 - i) % SCOPE_LATE];
+	*ret = (struct model_scope_run){ .scope = l->path,
+					 .number = l->number,
+					 .thread = l->thread,
+					 .ended = true,
+					 .begin = l->begin,
+					 .end = l->end };
+	*known_from = i + 1 == kept && s->nlate > SCOPE_LATE ? l->begin : *known_from;
+	return true;
 }
 
 bool model__scope_run_level(const struct model *m, size_t run, size_t device,

@@ -28,6 +28,7 @@ struct site;
 #define SCOPE_PATHS 4096
 #define SCOPE_NAMES 4096 /* names of named scopes */
 #define SCOPE_RUNS 8192	 /* the first runs, kept for "#N" and medians */
+#define SCOPE_LATE 512	 /* the last runs that ended, for a view of a running program */
 #define SCOPE_DEVICES 16 /* further devices have no figures in scopes */
 
 struct open_scope;
@@ -89,6 +90,12 @@ struct scopes {
 	} * runs;
 	uint32_t nruns;
 	size_t capruns;
+	/* The last runs that ended: the i-th of all is at i % SCOPE_LATE. NULL before the first. */
+	struct scope_late {
+		uint32_t path, thread;
+		uint64_t number, begin, end;
+	} * late;
+	uint64_t nlate;			     /* number of all */
 	struct open_scope *open[SCOPE_OPEN]; /* in the order in which they began */
 	uint32_t nopen;
 	uint32_t nnamed;   /* runs of named scopes in open */

@@ -488,7 +488,8 @@ struct scope_cells {
 static void fill_scope(struct scope_cells *s, const struct compared *all, size_t i,
 		       const struct scope_entry *e, size_t name_columns)
 {
-	const struct scope_cell one = scope_entry__cell(e, 0), cell = scope_entry__cell(e, i);
+	const struct scope_cell one = scope_entry__cell(e, 0);
+	const struct scope_cell cell = scope_entry__cell(e, i);
 	const struct scope_cell *first = &one, *c = &cell;
 	bool against = i && first->runs && c->runs;
 
@@ -722,8 +723,8 @@ static void put_scopes(struct json *j, const struct scope_set *set, size_t i)
 	json__open_array(j, "scopes");
 	for (size_t k = 0; k < set->n; k++) {
 		const struct scope_entry *e = &set->all[k];
-		const struct scope_cell one = scope_entry__cell(e, 0),
-					cell = scope_entry__cell(e, i);
+		const struct scope_cell one = scope_entry__cell(e, 0);
+		const struct scope_cell cell = scope_entry__cell(e, i);
 		const struct scope_cell *first = &one, *c = &cell;
 		bool against = first->runs && c->runs;
 

@@ -57,10 +57,11 @@ static const struct {
 };
 
 struct value {
-	char *text;	/* text in the filter's copy of the expression */
-	uint32_t line;	/* line number for KEY_LINE; 0: any */
-	char op[3];	/* comparison for KEY_SIZE, such as ">=" */
-	uint64_t bytes; /* size for KEY_SIZE */
+	char *text;		   /* text in the filter's copy of the expression */
+	uint32_t line;		   /* line number for KEY_LINE; 0: any */
+	char op[3];		   /* comparison for KEY_SIZE, such as ">=" */
+	uint64_t bytes;		   /* size for KEY_SIZE */
+	struct scope_cache *scope; /* for KEY_SCOPE; owned */
 };
 
 struct term {
@@ -191,8 +192,10 @@ static int parse_value(struct filter *f, enum key key, char *text)
 	case KEY_SOURCE:
 		return parse_choice(f, value, "source", source_at, SOURCES, NULL);
 	case KEY_SCOPE:
-		return facts__is_scope(text) ? 0
-					     : complain(f, "scope:%s is no name of a scope", text);
+		if (!facts__is_scope(text))
+			return complain(f, "scope:%s is no name of a scope", text);
+		value->scope = calloc(1, sizeof(*value->scope));
+		return value->scope ? 0 : complain(f, "out of memory");
 	case KEY_LINE:
 		parse_line(value);
 		break;
@@ -309,6 +312,11 @@ void filter__free(struct filter *f)
 {
 	if (!f)
 		return;
+	for (size_t i = 0; i < f->nvalues && f->values; i++) {
+		if (f->values[i].scope)
+			free(f->values[i].scope->locs);
+		free(f->values[i].scope);
+	}
 	free(f->copy);
 	free(f->terms);
 	free(f->values);
@@ -464,7 +472,7 @@ static bool holds(enum key key, const struct value *v, const struct row *r)
 	case KEY_SIZE:
 		return size_is(r, v);
 	case KEY_SCOPE:
-		return model__row_in_scope(r, v->text);
+		return model__row_in_scope(r, v->text, v->scope);
 	case KEY_ANY:
 		return any_has(r, v->text);
 	default:
