@@ -39,7 +39,7 @@ test: deps-test ## run the tests that CI runs
 	$(Q)OUTPUT=$(OUTPUT) tests/run.py
 
 night-versions: NEEDS := versions estimate
-night-programs: NEEDS := formats tables api pages engines pytest
+night-programs: NEEDS := formats tables api pages engines pytest loggers
 night-pages: NEEDS := pages
 night-fleet: NEEDS := pages charts collector
 night-hosts: NEEDS := guests golden
