@@ -364,6 +364,28 @@ static void *say_one(void *unused)
 	return unused;
 }
 
+/* A thread that has ended is known by its records in the ring, also by later ones. */
+static void *say_and_put(void *world)
+{
+	one("p");
+	put(world, (uint32_t)gettid(), 'a');
+	return NULL;
+}
+
+static void test_ended_thread_with_records(void **state)
+{
+	pthread_t thread;
+	struct world w;
+
+	begin(&w);
+	assert_int_equal(pthread_create(&thread, NULL, say_and_put, &w), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	drain(&w, true);
+	assert_string_equal(w.text, "begin:p end:p a ");
+	assert_int_not_equal(w.thread, 0);
+	end(&w);
+}
+
 /* A thread that has ended, and recorded nothing else, is not known. */
 static void test_ended_thread(void **state)
 {
@@ -461,6 +483,7 @@ int main(void)
 		cmocka_unit_test(test_order),
 		cmocka_unit_test(test_order_of_own_thread),
 		cmocka_unit_test(test_behind),
+		cmocka_unit_test(test_ended_thread_with_records),
 		cmocka_unit_test(test_ended_thread),
 		cmocka_unit_test(test_open_at_start),
 		cmocka_unit_test(test_stop),

@@ -192,7 +192,8 @@ struct pending {
 	uint32_t same; /* index of the next one of the same thread; UINT32_MAX: none */
 	uint8_t page;
 	bool done;
-	size_t after; /* place in the queue after which it comes */
+	bool recorded; /* the thread has a record in the queue */
+	size_t after;  /* place in the queue after which it comes */
 };
 
 struct phases {
@@ -491,9 +492,10 @@ static int by_time(const void *x, const void *y)
 
 struct cursor {
 	uint32_t tid;
-	uint32_t next; /* index of the thread's next pending record; UINT32_MAX: none */
-	uint32_t last; /* index of its last one */
-	size_t end;    /* where the thread's last record in the queue ends */
+	uint32_t first; /* index of the thread's first pending record */
+	uint32_t next;	/* index of its next one; UINT32_MAX: none */
+	uint32_t last;	/* index of its last one */
+	size_t end;	/* where the thread's last record in the queue ends */
 };
 
 /* Links the pending records of each of the first CURSORS threads. Returns their number. */
@@ -512,7 +514,7 @@ static size_t link_threads(struct phases *p, struct cursor cursors[CURSORS])
 		if (c == CURSORS || !r->tid)
 			continue;
 		if (c == n)
-			cursors[n++] = (struct cursor){ .tid = r->tid, .next = i };
+			cursors[n++] = (struct cursor){ .tid = r->tid, .first = i, .next = i };
 		else
 			p->pending[cursors[c].last].same = i;
 		cursors[c].last = i;
@@ -546,6 +548,9 @@ static void find_places(struct phases *p, const struct queue *queue, size_t end)
 	for (c = 0; c < n; c++)
 		for (uint32_t i = cursors[c].next; i != UINT32_MAX; i = p->pending[i].same)
 			p->pending[i].after = cursors[c].end;
+	for (c = 0; c < n; c++)
+		for (uint32_t i = cursors[c].first; i != UINT32_MAX; i = p->pending[i].same)
+			p->pending[i].recorded |= cursors[c].end > 0;
 }
 
 void phases__before_drain(struct phases *p)
@@ -584,19 +589,18 @@ static uint64_t event_number(const struct pending *r, uint64_t number)
 	return number ? (uint64_t)(r->page + 1) << 56 | (number & ((UINT64_C(1) << 56) - 1)) : 0;
 }
 
-/* True if the process has or had the thread. Call it when what the thread recorded before is
- * decoded. */
-static bool is_thread(const struct decoder *decoder, uint32_t tid)
+/* True if the process has or had the thread. */
+static bool is_thread(const struct decoder *decoder, const struct pending *r)
 {
 	uint64_t unused;
 
-	return tid && (map64__get(decoder->threads, tid, &unused) ||
-		       !proc__thread_started(decoder->target->proc, (pid_t)tid, &unused));
+	return r->tid && (r->recorded || map64__get(decoder->threads, r->tid, &unused) ||
+			  !proc__thread_started(decoder->target->proc, (pid_t)r->tid, &unused));
 }
 
 static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 {
-	bool known = is_thread(p->decoder, r->tid);
+	bool known = is_thread(p->decoder, r);
 	const struct thread *thread = known ? decoder__thread(p->decoder, r->tid) : NULL;
 	struct event e = { .kind = EVENT_SCOPE,
 			   .how = SCOPE_PHASE,
