@@ -367,17 +367,17 @@ static void test_csv(void **state)
 	expect(run(command_diff.run, old, new, "--format", "csv", NULL),
 	       "status,change,old_bytes,new_bytes,old_count,new_count,device,old_file,old_line,old_"
 	       "function,new_file,new_line,new_function,module,module_class,phase,category,source,"
-	       "thread,name,stack\r\n"
+	       "thread,name,stack,scope\r\n"
 	       "new,8388608,0,8388608,0,1,cuda:0,,,,/home/u/two/"
-	       "net.py,12,Layer.forward,layers.2,Layer,forward,unknown,frame,,,\r\n"
+	       "net.py,12,Layer.forward,layers.2,Layer,forward,unknown,frame,,,,\r\n"
 	       "gone,-3145728,3145728,0,1,0,cuda:0,/home/u/one/"
-	       "net.py,20,Layer.forward,,,,head,Layer,forward,unknown,frame,,,\r\n"
+	       "net.py,20,Layer.forward,,,,head,Layer,forward,unknown,frame,,,,\r\n"
 	       "shrank,-2097152,4194304,2097152,1,1,cuda:0,/home/u/one/net.py,12,Layer.forward,/"
-	       "home/u/two/net.py,14,Layer.forward,layers.0,Layer,forward,unknown,frame,,,\r\n"
+	       "home/u/two/net.py,14,Layer.forward,layers.0,Layer,forward,unknown,frame,,,,\r\n"
 	       "unchanged,0,8388608,8388608,1,1,cuda:0,/home/u/one/net.py,10,Layer.forward,/home/u/"
-	       "two/net.py,12,Layer.forward,layers.0,Layer,forward,unknown,frame,,,\r\n"
+	       "two/net.py,12,Layer.forward,layers.0,Layer,forward,unknown,frame,,,,\r\n"
 	       "unchanged,0,8388608,8388608,1,1,cuda:0,/home/u/one/net.py,10,Layer.forward,/home/u/"
-	       "two/net.py,12,Layer.forward,layers.1,Layer,forward,unknown,frame,,,\r\n");
+	       "two/net.py,12,Layer.forward,layers.1,Layer,forward,unknown,frame,,,,\r\n");
 }
 
 static void test_json(void **state)

@@ -440,10 +440,10 @@ static void test_csv(void **state)
 
 	assert_string_equal(o->out,
 			    "bytes,count,cumulative,min,median,max,file,line,function,module,"
-			    "module_class,phase,category,source,thread,name,rank 0,rank 2\r\n"
+			    "module_class,phase,category,source,thread,name,scope,rank 0,rank 2\r\n"
 			    "176160768,3,176160768,67108864,88080384,109051904,,,,,,,unknown,frame,"
-			    ",,67108864,109051904\r\n"
-			    "33554432,2,209715200,,,,,,,,,,,filtered,,,16777216,16777216\r\n");
+			    ",,,67108864,109051904\r\n"
+			    "33554432,2,209715200,,,,,,,,,,,filtered,,,,16777216,16777216\r\n");
 }
 
 /* Any terminal width, unusual names. */

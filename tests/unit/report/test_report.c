@@ -733,10 +733,10 @@ static void test_filter_in_text_and_csv(void **state)
 	assert_non_null(strstr(o->out, " 64.00 MiB   34         0 B          1  Gemma (model)\n"));
 	assert_non_null(strstr(o->out, "122.00 MiB   66                      4  (filtered out)\n"));
 	o = report("--format", "csv", "--filter", "category:activation", recording, NULL);
-	last = strstr(o->out, "\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,,\r\n");
+	last = strstr(o->out, "\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,,,\r\n");
 	assert_true(
 		last &&
-		!last[strlen("\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,,\r\n")]);
+		!last[strlen("\r\n111149056,2,0,195035136,run,cuda:0,,,,,,,,filtered,,,,,,\r\n")]);
 	o = report("--format", "csv", "--filter", "size:<1T|>=1T before|-before", recording, NULL);
 	assert_non_null(strstr(o->out, "filtered"));
 }
@@ -1287,20 +1287,21 @@ static void test_named(void **state)
 			       "\n    4.00 MiB  parameter        layers.*.weight [layers.*]\n"
 			       "    2.00 MiB  no role found    a list's\n"));
 	o = report("--format", "csv", named, NULL);
-	assert_non_null(strstr(o->out, ",layers.1.weight,,layers.*.weight\r\n"));
-	assert_non_null(strstr(o->out, ",a list's,,a list's\r\n"));
+	assert_non_null(strstr(o->out, ",layers.1.weight,,layers.*.weight,\r\n"));
+	assert_non_null(strstr(o->out, ",a list's,,a list's,\r\n"));
 }
 
 static void test_csv(void **state)
 {
 	struct output *o = report("--format", "csv", cpu_recording, NULL);
 
-	assert_string_equal(o->out, "bytes,count,median,cumulative,recording,device,file,line,"
-				    "function,module,module_class,phase,category,source,"
-				    "thread,stack,name,node_class,holder\r\n"
-				    "3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, "
-				    "\"\"b\"\".py\",1,f,,,other,unknown,frame,,,,,\r\n"
-				    "500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,,,,\r\n");
+	assert_string_equal(o->out,
+			    "bytes,count,median,cumulative,recording,device,file,line,"
+			    "function,module,module_class,phase,category,source,"
+			    "thread,stack,name,node_class,holder,scope\r\n"
+			    "3000,1,3000,3000,cpu,cpu,\"/home/u/gemma/a, "
+			    "\"\"b\"\".py\",1,f,,,other,unknown,frame,,,,,,\r\n"
+			    "500,1,500,3500,cpu,cpu,,,,,,backward,unknown,native,,,,,,\r\n");
 }
 
 static void test_segments(void **state)
