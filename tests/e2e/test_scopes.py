@@ -83,6 +83,12 @@ def test_named_equal_to_torch():
         equal(code, status, "exit of a limit of %d (%s)" % (limit, err))
 
 
+def test_begun_before():
+    """A scope from before the recording has no figures for each step: it is in the first ones, too. Those inside it have."""
+    doc = document(os.path.join(REPO, "tests", "data", "recordings", "v7-attached.mtr"))["scopes"]
+    equal({s["name"]: (s["began_before"], s["per_step"] is None) for s in doc["scopes"]}, {"job": (1, True), "pause": (0, False)}, "scopes")
+
+
 def test_nested_and_recursive():
     """A function inside another is a scope inside its scope; a recursive call belongs to the outer one."""
     path, _ = recording()
@@ -128,7 +134,7 @@ def test_lines_at_the_peak():
                 equal([line["bytes"] for line in lines], sorted(largest.values(), reverse=True)[:5], "the largest lines of " + scope["name"])
     check("lines" not in document(path, "--scope", "rollout")["scopes"]["scopes"][0]["devices"][0], "lines without --scopes")
     # The loop has two steps in each round, of which the last step ends before sync.
-    per_step = {s["name"]: s["per_step"]["runs"] for s in doc["scopes"]}
+    per_step = {s["name"]: s["per_step"]["runs"] for s in doc["scopes"] if s["source"] == "function"}
     equal(per_step, {"rollout": 0.5, "sync": (ROUNDS - 1) / 2 / ROUNDS, "loss_of": 1}, "runs in a step")
     equal([r["step"] for r in doc["runs"] if doc["scopes"][r["scope"]]["name"] == "rollout"], [0, 2, 4, 6], "steps of the rollouts")
     with open(path, "rb") as f:

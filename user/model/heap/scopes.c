@@ -927,6 +927,8 @@ bool model__scope_per_step(const struct model *m, size_t i, double *runs, double
 	for (uint32_t r = 0; r < s->nruns; r++) {
 		const struct scope_run *run = &s->runs[r];
 
+		if (run->path == i && run->earlier)
+			return false; /* it is in the first steps, too */
 		if (run->path != i || run->steps[kind] < first || run->steps[kind] >= end)
 			continue;
 		sum += run->took;

@@ -254,16 +254,25 @@ static void say_limits(FILE *out, const struct model *m, const struct facts *f,
 					      "run"));
 }
 
+/* True if a scope has figures for each step. */
+static bool has_steps(const struct model *m)
+{
+	double runs, time;
+
+	for (size_t i = 0; i < model__scopes(m); i++)
+		if (model__scope_per_step(m, i, &runs, &time))
+			return true;
+	return false;
+}
+
 /* Shows the columns that have a figure in some scope. */
 static void choose_columns(struct scope_table *t)
 {
 	struct model_device d;
-	double runs, time;
 
 	model__device(t->m, t->device, &d);
 	grid__show(t->grid, SCOPE_RESERVED, d.has_totals);
-	grid__show(t->grid, SCOPE_STEP,
-		   model__scopes(t->m) && model__scope_per_step(t->m, 0, &runs, &time));
+	grid__show(t->grid, SCOPE_STEP, has_steps(t->m));
 	t->room = grid__fit(t->grid, report_text__width(t->out, t->o), NAME_WANTED, SCOPE_NAME);
 	t->room = t->room ?: 8;
 }
