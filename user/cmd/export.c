@@ -35,7 +35,7 @@ static const struct argp_option options[] = {
 	  "Moment (default peak; for snapshot: end)", OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0, "Only this device: cuda:0, cpu, ... (default: all)",
 	  OPTIONS_SHOW },
-	{ "scope", OPT_SCOPE, "FUNCTION", 0,
+	{ "scope", OPT_SCOPE, "FUNCTION", OPTION_RARE,
 	  "Also write the runs of this Python function (html, perfetto, parquet, snapshot); "
 	  "repeatable",
 	  OPTIONS_SHOW },

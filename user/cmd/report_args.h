@@ -43,8 +43,7 @@ enum {
 #define OPTION_SCOPE                                                                               \
 	{                                                                                          \
 		"scope", OPT_SCOPE, "FUNCTION", 0,                                                 \
-			"Also print runs and peak of this Python function; repeatable",            \
-			OPTIONS_SHOW                                                               \
+			"Also print runs and peak of this Python function", OPTIONS_SHOW           \
 	}
 #define OPTION_COLOR                                                                               \
 	{ "color",                                                                                 \
