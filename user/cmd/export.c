@@ -31,7 +31,7 @@ struct options {
 };
 
 static const struct argp_option options[] = {
-	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME", 0,
+	{ "at", OPT_AT, "peak|end|oom|SECONDS|mark:NAME|scope:NAME#N", 0,
 	  "Moment (default peak; for snapshot: end)", OPTIONS_SHOW },
 	{ "device", OPT_DEVICE, "DEVICE", 0, "Only this device: cuda:0, cpu, ... (default: all)",
 	  OPTIONS_SHOW },
