@@ -428,7 +428,7 @@ def lake(f, c):
                     f.put("parquet", (d["device"], m, by, group), n)
     for key, v in readers.of_events([(e["event"], e["device"], e["size"], e["allocated"], e["reserved"]) for e in tables["events"]]).items():
         f.put("parquet events", key, v)
-    f.put("parquet events", ("", "events"), sum(e["event"] != "mark" for e in tables["events"]))
+    f.put("parquet events", ("", "events"), sum(e["event"] not in ("mark", "scope") for e in tables["events"]))
     for d in c.devices:
         blocks = [b for b in tables["blocks"] if b["device"] == d and b["allocated_ns"] is not None]
         f.put("parquet blocks", (d, "freed"), sum(b["size"] for b in blocks if b["freed_ns"] is not None))
@@ -480,7 +480,7 @@ def events(f, c):
     """Rows of csv and ndjson: their lines at the end, from what was allocated and not freed. Blocks from before attach have none."""
     with open(c.export("csv"), encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    f.put("csv", ("", "events"), sum(r["event"] != "mark" for r in rows))
+    f.put("csv", ("", "events"), sum(r["event"] not in ("mark", "scope") for r in rows))
     live, freed = {}, collections.Counter()
     for r in rows:
         if r["event"] in ("alloc", "block"):
