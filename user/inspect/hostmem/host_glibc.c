@@ -14,7 +14,8 @@
 
 #define DATA_MAX (4u << 20) /* bytes of libc's data that are searched */
 #define BINS 127u	    /* NBINS - 1 */
-#define BINS_BYTES (BINS * 16u)
+#define BIN 16u /* a bin: fd and bk, where they are in a chunk with this bin as its list */
+#define BINS_BYTES (BINS * BIN)
 /* Offsets from malloc_state.bins: top and last_remainder lie before the bins; binmap[4], next,
  * next_free, attached_threads, system_mem and max_system_mem after them. */
 #define TOP (-16)
@@ -22,7 +23,8 @@
 #define SYSTEM_MEM (NEXT + 24u)
 #define TAIL (SYSTEM_MEM + 16u)
 #define MP_BYTES 40u
-#define DELTA 112u /* offset of bins in malloc_state since glibc 2.27 */
+#define MMAPS_MAX 65536u /* DEFAULT_MMAP_MAX */
+#define DELTA 112u	 /* offset of bins in malloc_state since glibc 2.27 */
 #define DELTA_MAX 256u
 #define HEAP_MAX (64u << 20) /* HEAP_MAX_SIZE: alignment of non-main heaps */
 #define MAX_ARENAS 4096u
@@ -32,6 +34,12 @@
 #define READINGS 3	    /* attempts while the process changes its tables */
 #define EMPTY_LEAST 16u	    /* empty bins that identify main_arena */
 #define SIZE_MASK (~UINT64_C(7))
+#define CHUNK_WORDS 4u /* prev_size, size, fd, bk */
+#define CHUNK_HEADER 16u
+#define CHUNK_LEAST 32u
+#define CHUNK_ALIGN 16u
+#define FAST_MOST 256u /* no chunk of a fastbin is larger */
+#define FASTBINS 10u
 #define PREV_INUSE 1u
 #define IS_MMAPPED 2u
 
@@ -78,9 +86,9 @@ static bool are_bins(const struct host_reading *reading, const uint8_t *words, u
 	unsigned empty = 0;
 
 	for (unsigned i = 0; i < BINS; i++) {
-		uint64_t fd = proc__word(words + 16 * i);
-		uint64_t bk = proc__word(words + 16 * i + 8);
-		uint64_t self = bins + 16 * i - 16;
+		uint64_t fd = proc__word(words + BIN * i);
+		uint64_t bk = proc__word(words + BIN * i + 8);
+		uint64_t self = bins + BIN * i - CHUNK_HEADER; /* as if it were a chunk */
 
 		if (fd == self && bk == self)
 			empty++;
@@ -93,13 +101,13 @@ static bool are_bins(const struct host_reading *reading, const uint8_t *words, u
 /* Sets top and system_mem from arena->words, and verifies them and the bins. */
 static bool verify_arena(const struct host_reading *reading, struct arena *arena, unsigned least)
 {
-	uint64_t most = arena_word(arena, SYSTEM_MEM + 8);
+	uint64_t most = arena_word(arena, SYSTEM_MEM + 8); /* max_system_mem */
 
 	arena->top = arena_word(arena, TOP);
 	arena->system_mem = arena_word(arena, SYSTEM_MEM);
 	return may_be_chunk(reading, arena->top) && arena->system_mem &&
 	       arena->system_mem <= most && arena->system_mem % HOST_PAGE == 0 &&
-	       are_bins(reading, arena->words + 16, arena->bins, least);
+	       are_bins(reading, arena->words - TOP, arena->bins, least);
 }
 
 /* Reads the arena whose bins are at `bins`. -ENOENT: it does not verify. */
@@ -109,7 +117,7 @@ static int read_arena(const struct host_reading *reading, uint64_t bins, unsigne
 	int err;
 
 	ret->bins = bins;
-	err = proc__read(reading->proc, bins - 16, ret->words, sizeof(ret->words));
+	err = proc__read(reading->proc, bins + TOP, ret->words, sizeof(ret->words));
 	if (err)
 		return err;
 	return verify_arena(reading, ret, least) ? 0 : -ENOENT;
@@ -117,6 +125,7 @@ static int read_arena(const struct host_reading *reading, uint64_t bins, unsigne
 
 /* ---- finding main_arena and mp_ ---- */
 
+/* True for the writable data of "libc.so.6" or "libc-2.31.so". */
 static bool is_libc(const struct map *map)
 {
 	const char *base = strrchr(map->path, '/');
@@ -129,14 +138,14 @@ static bool is_libc(const struct map *map)
 static uint64_t find_bins(const struct host_reading *reading, const struct host_data *data,
 			  struct arena *ret)
 {
-	for (size_t at = 16; at + TAIL <= data->len; at += 8) {
-		uint64_t self = data->addr + at - 16;
+	for (size_t at = -TOP; at + TAIL <= data->len; at += 8) {
+		uint64_t self = data->addr + at - CHUNK_HEADER; /* of the first bin */
 
 		/* malloc does not use the last bin, so it always points to itself */
-		if (proc__word(data->v + at + BINS_BYTES - 16) != self + BINS_BYTES - 16)
+		if (proc__word(data->v + at + BINS_BYTES - BIN) != self + BINS_BYTES - BIN)
 			continue;
 		ret->bins = data->addr + at;
-		memcpy(ret->words, data->v + at - 16, sizeof(ret->words));
+		memcpy(ret->words, data->v + at + TOP, sizeof(ret->words));
 		if (verify_arena(reading, ret, EMPTY_LEAST))
 			return ret->bins;
 	}
@@ -150,12 +159,12 @@ static uint64_t find_bins(const struct host_reading *reading, const struct host_
  */
 static bool is_mp(const uint8_t *words, uint64_t addr, uint64_t *mapped)
 {
-	const uint8_t *mem = words + 16 + (addr & 4);
+	const uint8_t *mem = words + 16 + (addr & 4) /* after the four, aligned to 8 bytes */;
 	uint32_t v[4];
 
 	memcpy(v, words, sizeof(v));
 	*mapped = proc__word(mem);
-	return v[1] == 65536 && v[2] && v[0] <= v[2] && v[2] <= v[1] && v[3] <= 1 &&
+	return v[1] == MMAPS_MAX && v[2] && v[0] <= v[2] && v[2] <= v[1] && v[3] <= 1 &&
 	       *mapped <= proc__word(mem + 8) && *mapped % HOST_PAGE == 0 && !v[0] == !*mapped;
 }
 
@@ -215,19 +224,19 @@ static int add_free(struct frees *frees, uint64_t chunk, uint64_t size, enum hos
 }
 
 /* Reads the first words of a chunk, which lie on resident pages. 0 or -errno. */
-static int read_words(const struct frees *frees, uint64_t addr, uint64_t words[4])
+static int read_words(const struct frees *frees, uint64_t addr, uint64_t words[CHUNK_WORDS])
 {
 	uint64_t start = addr & ~(uint64_t)(HOST_PAGE - 1);
 	struct page *page = &frees->pages[start / HOST_PAGE % PAGES];
 	int err = 0;
 
-	if (addr - start > HOST_PAGE - 32)
-		return proc__read(frees->reading->proc, addr, words, 32);
+	if (addr - start > HOST_PAGE - CHUNK_LEAST) /* they go on on the next page */
+		return proc__read(frees->reading->proc, addr, words, CHUNK_LEAST);
 	if (page->addr != start)
 		err = proc__read(frees->reading->proc, start, page->v, HOST_PAGE);
 	page->addr = err ? 0 : start;
 	if (!err)
-		memcpy(words, page->v + (addr - start), 32);
+		memcpy(words, page->v + (addr - start), CHUNK_LEAST);
 	return err;
 }
 
@@ -236,7 +245,7 @@ static int read_words(const struct frees *frees, uint64_t addr, uint64_t words[4
 static int read_chunk(struct frees *frees, uint64_t addr, uint64_t *size, uint64_t *fd,
 		      uint64_t *bk)
 {
-	uint64_t chunk[4] = { 0 };
+	uint64_t chunk[CHUNK_WORDS] = { 0 };
 	int err;
 
 	if (++frees->n > MAX_FREE || !may_be_chunk(frees->reading, addr)) {
@@ -247,7 +256,7 @@ static int read_chunk(struct frees *frees, uint64_t addr, uint64_t *size, uint64
 	*size = chunk[1] & SIZE_MASK;
 	*fd = chunk[2];
 	*bk = chunk[3];
-	if (err || *size < 32 || *size % 16 ||
+	if (err || *size < CHUNK_LEAST || *size % CHUNK_ALIGN ||
 	    !host_places__is_private_memory(&frees->reading->maps, addr, *size))
 		frees->bad = true;
 	return host_places__is_local(err) ? 0 : err;
@@ -284,12 +293,12 @@ static int walk_fastbin(struct frees *frees, uint64_t chunk)
 		err = read_chunk(frees, chunk, &size, &fd, &bk);
 		if (err || frees->bad)
 			break;
-		if (size > 256) {
+		if (size > FAST_MOST) {
 			frees->bad = true;
 			break;
 		}
 		err = add_free(frees, chunk, size, HOST_FREE_FAST);
-		unmangled = fd ^ (chunk + 16) >> 12;
+		unmangled = fd ^ (chunk + CHUNK_HEADER) >> 12;
 		chunk = !fd || may_be_chunk(frees->reading, fd) ? fd : unmangled;
 	}
 	return err;
@@ -298,13 +307,13 @@ static int walk_fastbin(struct frees *frees, uint64_t chunk)
 /* Adds the chunks of an arena's ten fastbins, which lie before top. */
 static int walk_fastbins(struct frees *frees, const struct arena *arena)
 {
-	uint64_t heads[10];
+	uint64_t heads[FASTBINS];
 	const size_t n = sizeof(heads) / sizeof(*heads);
 	int err;
 
 	if (frees->delta != DELTA && frees->delta != DELTA - 8)
 		return 0; /* a layout without fastbins */
-	err = proc__read(frees->reading->proc, arena->bins - 16 - sizeof(heads), heads,
+	err = proc__read(frees->reading->proc, arena->bins + TOP - sizeof(heads), heads,
 			 sizeof(heads));
 	if (err)
 		frees->bad = true;
@@ -321,7 +330,8 @@ static int walk_free(struct frees *frees, const struct arena *arena)
 	int err = 0;
 
 	for (unsigned i = 0; i < BINS && !err && !frees->bad; i++)
-		err = walk_bin(frees, arena->bins + 16 * i - 16, arena_word(arena, 16 * i));
+		err = walk_bin(frees, arena->bins + BIN * i - CHUNK_HEADER,
+			       arena_word(arena, (long)(BIN * i)));
 	if (!err && !frees->bad)
 		err = walk_fastbins(frees, arena);
 	if (frees->bad) { /* drop the lists that were read in part */
@@ -331,7 +341,8 @@ static int walk_free(struct frees *frees, const struct arena *arena)
 	}
 	if (err)
 		return err;
-	err = proc__read_u64(frees->reading->proc, arena->top + 8, &size);
+	err = proc__read_u64(frees->reading->proc, arena->top + 8 /* size of the top chunk */,
+			     &size);
 	size &= SIZE_MASK;
 	if (err || !host_places__is_private_memory(&frees->reading->maps, arena->top, size)) {
 		frees->bad = true;
@@ -391,6 +402,7 @@ static int use_free_chunks(struct host_reading *reading)
 	for (size_t i = 0, next; i < chunks->n && !err; i = next) {
 		struct free_run run = { .start = chunks->v[i].start, .end = chunks->v[i].start };
 
+		/* the run from chunk i to before chunk next */
 		for (next = i; next < chunks->n && chunks->v[next].start == run.end; next++) {
 			run.end = chunks->v[next].end;
 			run.other = chunks->v[next].part & HOST_FREE_OTHER;
@@ -413,13 +425,13 @@ static int use_free_chunks(struct host_reading *reading)
 static int add_heaps(struct host_reading *reading, const struct arena *arena, uint64_t start,
 		     size_t *n_heaps)
 {
-	uint64_t heap = arena->top & ~(uint64_t)(HEAP_MAX - 1), heap_info[4], sum = 0;
+	uint64_t heap = arena->top & ~(uint64_t)(HEAP_MAX - 1), heap_info[4],
+		 sum = 0; /* ar_ptr, prev, size, mprotect_size */
 	int err = 0;
 
 	while (heap && !err) {
 		if (++*n_heaps > MAX_HEAPS)
 			return -ENOENT;
-		/* heap_info: ar_ptr, prev, size */
 		err = proc__read(reading->proc, heap, heap_info, sizeof(heap_info));
 		if (err)
 			return err;
@@ -600,7 +612,7 @@ static uint64_t mapped_chunk(const struct host_reading *reading, uint64_t addr, 
 	    proc__read(reading->proc, addr, header, sizeof(header)))
 		return 0;
 	size = header[1] & SIZE_MASK;
-	if (header[0] || (header[1] & 7) != IS_MMAPPED || !size || size % HOST_PAGE ||
+	if (header[0] || (header[1] & ~SIZE_MASK) != IS_MMAPPED || !size || size % HOST_PAGE ||
 	    size > end - addr)
 		return 0;
 	return size;
@@ -631,6 +643,7 @@ static int find_chunks_in_stretch(struct chunk_search *search, uint64_t at, uint
 	while (at < end) {
 		uint64_t size = mapped_chunk(search->reading, at, bound);
 
+		/* nothing but the header says that this is a chunk */
 		if (size && !certain && at + size < bound &&
 		    !mapped_chunk(search->reading, at + size, bound)) {
 			if (host_spans__add(&search->alone, at, size, HOST_MALLOC))
@@ -729,6 +742,7 @@ int host_glibc__find_mapped(struct host_reading *reading)
 	for (size_t i = 0; i < reading->claims.n && !err; i++) {
 		const struct span *span = &reading->claims.v[i];
 
+		/* memory that no mapped chunk contains */
 		if (span->part >= HOST_PYTHON || span->part == HOST_LIBRARIES)
 			err = host_spans__add(&solid, span->start, span->end - span->start,
 					      span->part);

@@ -57,12 +57,21 @@ enum extent_state { ACTIVE, DIRTY, MUZZY, RETAINED }; /* higher: changing */
 
 #define HEADER_BYTES 128u /* an extent's header; ends with a slab's bitmap */
 #define BITMAP 64u
+#define EXTENT_ADDR 8u /* offsets in the header: address and size, with flags in their low bits */
+#define EXTENT_SIZE 16u
+#define SZIND_BITS 8u
+#define NFREE_BITS 10u
 #define SLAB_BIT (1u << 12)
 #define MAX_REGIONS 512u /* blocks in a slab */
 #define MAX_BINS 64u
 #define MIN_BINS 20u
 #define BIN_BYTES 40u
+#define MAX_SHARDS 64u
 #define MAX_ARENAS 4096u
+#define PAGE_BITS 12u	   /* log2 of HOST_PAGE */
+#define DOUBLINGS 40u	   /* of sizes above the bins' */
+#define TABLE_ALIGN 64u	   /* nodes and arenas begin at multiples */
+#define MAX_IN_CACHE 8192u /* blocks in a bin of a cache */
 
 /* Small blocks of one size. */
 struct bin {
@@ -130,9 +139,9 @@ static bool read_bin(const uint8_t *words, struct bin *ret)
 	memcpy(n, words + 16, sizeof(n));
 	ret->n = n[0];
 	return ret->size >= 8 && ret->size % 8 == 0 && ret->n && ret->n <= MAX_REGIONS && n[1] &&
-	       n[1] <= 64 && ret->slab % HOST_PAGE == 0 && ret->slab / ret->size == ret->n &&
-	       ret->slab % ret->size == 0 && proc__word(words + 24) == ret->n &&
-	       proc__word(words + 32) == (ret->n + 63) / 64;
+	       n[1] <= MAX_SHARDS && ret->slab % HOST_PAGE == 0 &&
+	       ret->slab / ret->size == ret->n && ret->slab % ret->size == 0 &&
+	       proc__word(words + 24) == ret->n && proc__word(words + 32) == (ret->n + 63) / 64;
 }
 
 /* Finds bin_infos in a file's data. Returns the number of bins; 0: not found. */
@@ -157,11 +166,11 @@ static unsigned find_bins(const struct host_data *data, struct bin *ret)
  * doubling. 0: there is no such class. */
 static uint64_t class_bytes(const struct jemalloc *jemalloc, unsigned szind)
 {
-	unsigned k = szind - jemalloc->bins;
+	unsigned k = szind - jemalloc->bins; /* among the larger classes */
 
 	if (szind < jemalloc->bins)
 		return jemalloc->bin[szind].size;
-	return k / 4 < 40 ? (UINT64_C(4) + k % 4) * HOST_PAGE << k / 4 : 0;
+	return k / 4 < DOUBLINGS ? (UINT64_C(4) + k % 4) * HOST_PAGE << k / 4 : 0;
 }
 
 /* ---- reading the tables ---- */
@@ -378,7 +387,7 @@ static struct leaf decode_leaf(const struct jemalloc *jemalloc, const uint8_t *w
 static int walk_leaf(struct jemalloc *jemalloc, const uint8_t *bytes, size_t len, uint64_t base,
 		     leaf_fn fn)
 {
-	size_t step = jemalloc->shape->wide ? 16 : 8;
+	size_t step = jemalloc->shape->wide ? 16 : 8; /* bytes for each page */
 	int err = 0;
 
 	for (size_t at = next_word(bytes, 0, len); at < len && !err;
@@ -400,7 +409,8 @@ static int walk_node(struct jemalloc *jemalloc, unsigned level, uint64_t addr, u
 		     const uint8_t *v, leaf_fn fn)
 {
 	bool leaf = level + 1 == jemalloc->shape->levels;
-	unsigned below = (jemalloc->shape->levels - 1 - level) * jemalloc->shape->bits + 12;
+	unsigned below = (jemalloc->shape->levels - 1 - level) * jemalloc->shape->bits +
+			 PAGE_BITS; /* bits of an address that lower levels decide on */
 	size_t bytes = (leaf && jemalloc->shape->wide ? 16u : 8u) << jemalloc->shape->bits;
 	uint8_t *copy = NULL;
 	int err = 0;
@@ -453,7 +463,7 @@ static unsigned count_free(const uint64_t *bitmap, unsigned n)
 	return sum;
 }
 
-/* Copies the bitmap of a slab of n blocks, without what lies after it. */
+/* Copies the bitmap of a slab of n blocks from its extent's header, with zeros after n bits. */
 static void copy_bitmap(const uint8_t *header, unsigned n, uint64_t *ret)
 {
 	memset(ret, 0, MAX_REGIONS / 8);
@@ -477,9 +487,9 @@ static bool is_extent(const struct jemalloc *jemalloc, const struct leaf *leaf,
 {
 	const struct header_layout *layout = jemalloc->layout;
 	uint64_t bits = proc__word(header), bitmap[MAX_REGIONS / 64];
-	uint64_t addr = proc__word(header + 8) & PAGE_MASK;
-	uint64_t size = proc__word(header + 16) & PAGE_MASK;
-	unsigned szind = field(bits, layout->szind, 8),
+	uint64_t addr = proc__word(header + EXTENT_ADDR) & PAGE_MASK;
+	uint64_t size = proc__word(header + EXTENT_SIZE) & PAGE_MASK;
+	unsigned szind = field(bits, layout->szind, SZIND_BITS),
 		 state = field(bits, layout->state, layout->state_bits);
 	bool slab = bits & SLAB_BIT;
 
@@ -497,7 +507,7 @@ static bool is_extent(const struct jemalloc *jemalloc, const struct leaf *leaf,
 	if (szind >= jemalloc->bins || size != jemalloc->bin[szind].slab)
 		return false;
 	copy_bitmap(header, jemalloc->bin[szind].n, bitmap);
-	return count_free(bitmap, jemalloc->bin[szind].n) == field(bits, layout->nfree, 10);
+	return count_free(bitmap, jemalloc->bin[szind].n) == field(bits, layout->nfree, NFREE_BITS);
 }
 
 /* Counts a slab in jemalloc->extents, and in jemalloc->bad if its header does not verify. Skips
@@ -544,7 +554,8 @@ static uint64_t page_below(struct jemalloc *jemalloc, unsigned level, uint64_t a
 	struct leaf l;
 	uint8_t *v;
 
-	if (addr % 64 || !may_be_table(jemalloc, addr, bytes) || ++jemalloc->nodes > MAX_NODES)
+	if (addr % TABLE_ALIGN || !may_be_table(jemalloc, addr, bytes) ||
+	    ++jemalloc->nodes > MAX_NODES)
 		return 0;
 	v = malloc(bytes);
 	*err = v ? host_places__read_resident(jemalloc->reading, addr, v, bytes) : -ENOMEM;
@@ -569,7 +580,7 @@ static uint64_t page_below(struct jemalloc *jemalloc, unsigned level, uint64_t a
  * a header, and the header's address tells the word's place in the root. Returns as try_tree(). */
 static int find_root_of(struct jemalloc *jemalloc)
 {
-	unsigned below = (jemalloc->shape->levels - 1) * jemalloc->shape->bits + 12;
+	unsigned below = (jemalloc->shape->levels - 1) * jemalloc->shape->bits + PAGE_BITS;
 	uint64_t bytes = UINT64_C(8) << jemalloc->shape->bits;
 	const uint8_t *v = jemalloc->data.v;
 	size_t len = jemalloc->data.len;
@@ -578,7 +589,7 @@ static int find_root_of(struct jemalloc *jemalloc)
 	for (size_t at = next_word(v, 0, len); at < len && !err; at = next_word(v, at + 8, len)) {
 		uint64_t word = proc__word(v + at), page, first;
 
-		if (word % 64 || !may_be_table(jemalloc, word, 8) ||
+		if (word % TABLE_ALIGN || !may_be_table(jemalloc, word, 8) ||
 		    !block_of(jemalloc, word, &err) || err)
 			continue;
 		page = page_below(jemalloc, 1, word, &err);
@@ -661,7 +672,7 @@ static int add_cached_of_bin(struct jemalloc *jemalloc, const uint8_t *bin)
 	} else {
 		n = (uint16_t)(marks[2] - (uint16_t)top) / 8;
 	}
-	if (!n || n >= 8192 || top % 8 || !may_be_table(jemalloc, top, n * 8))
+	if (!n || n >= MAX_IN_CACHE || top % 8 || !may_be_table(jemalloc, top, n * 8))
 		return 0;
 	if (jemalloc->n_cached + n > MAX_CACHED)
 		return -ENOENT;
@@ -754,8 +765,9 @@ static int find_cached(struct jemalloc *jemalloc)
 		uint64_t word = proc__word(v + at);
 		const struct block *b;
 
-		if (word == last || word % 64 || !may_be_table(jemalloc, word, 8))
+		if (word == last || word % TABLE_ALIGN || !may_be_table(jemalloc, word, 8))
 			continue;
+		/* the root's own words lead to nodes */
 		if (jemalloc->data.addr + at >= jemalloc->root &&
 		    jemalloc->data.addr + at < jemalloc->root + bytes)
 			continue;
@@ -811,7 +823,7 @@ static int add_free_blocks(struct jemalloc *jemalloc, uint64_t start, const stru
 	for (unsigned i = 0; i < bin->n && !err; i++) {
 		uint64_t at = i * bin->size, end = at + bin->size;
 
-		if (!(bitmap[i / 64] >> i % 64 & 1))
+		if (!(bitmap[i / 64] >> i % 64 & 1)) /* in use */
 			continue;
 		while (at < end && !err) {
 			uint64_t to = (at / HOST_PAGE + 1) * HOST_PAGE;
@@ -868,7 +880,8 @@ static int add_large(struct jemalloc *jemalloc, uint64_t start, uint64_t size, u
 	return add_free(jemalloc, start, usable);
 }
 
-/* Adds the extent of a page, unless it is the last one. */
+/* Adds the extent of a page. All pages of an extent lead to one header, so the header of the last
+ * call is skipped. */
 static int add_extent(struct jemalloc *jemalloc, const struct leaf *leaf)
 {
 	const struct header_layout *layout = jemalloc->layout;
@@ -888,8 +901,8 @@ static int add_extent(struct jemalloc *jemalloc, const struct leaf *leaf)
 		return err;
 	}
 	bits = proc__word(header);
-	size = proc__word(header + 16) & PAGE_MASK;
-	szind = field(bits, layout->szind, 8);
+	size = proc__word(header + EXTENT_SIZE) & PAGE_MASK;
+	szind = field(bits, layout->szind, SZIND_BITS);
 	jemalloc->done = leaf->page + size;
 	jemalloc->arena_seen[bits % MAX_ARENAS] = true;
 	err = add_range(&jemalloc->reading->claims, jemalloc->first_claim, leaf->page, size);
@@ -941,6 +954,7 @@ static int read_tables(struct jemalloc *jemalloc)
 	err = walk_tree(jemalloc, add_extent);
 	if (err)
 		return err;
+	/* A few extents may change during the reading. */
 	return !jemalloc->done || jemalloc->bad > jemalloc->extents / 16 + 16
 		       ? -ENOENT
 		       : add_blocks(jemalloc);

@@ -22,7 +22,23 @@
 #define GCTX_STACK 104u
 #define GCTX_CALLS 120u
 #define TCTX_BYTES 128u /* bytes of prof_tctx_t that are read */
-#define CALLS_MAX 128u	/* PROF_BT_MAX */
+/* Indices of its words: sampled blocks and their bytes, and the bytes that they stand for; the
+ * stack; the tree. */
+enum {
+	TCTX_BLOCKS = 4,
+	TCTX_SIZE = 6,
+	TCTX_ESTIMATE = 7,
+	TCTX_GCTX = 12,
+	TCTX_LEFT = 14,
+	TCTX_RIGHT
+};
+/* Offsets in ckh_t. */
+#define TABLE_COUNT 8u
+#define TABLE_LG 16u /* least and current logarithm of buckets, 4 bytes each */
+#define TABLE_HASH 24u
+#define TABLE_EQUAL 32u
+#define TABLE_CELLS 40u
+#define CALLS_MAX 128u /* PROF_BT_MAX */
 #define READS_MAX (128u << 10)
 #define DEPTH_MAX 64u /* depth of a tree of counters */
 
@@ -53,7 +69,8 @@ struct counts {
 	uint64_t estimate;	/* all live bytes, by jemalloc itself */
 };
 
-/* Adds the counters of one thread, a prof_tctx_t. gctx: the stack that it has to belong to. */
+/* Adds the counters of one thread, a prof_tctx_t. gctx: the stack that it has to belong to. link:
+ * set to the left and right node below it in the tree. */
 static int add_counts(struct prof *prof, uint64_t addr, uint64_t gctx, struct counts *counts,
 		      uint64_t link[2])
 {
@@ -62,21 +79,21 @@ static int add_counts(struct prof *prof, uint64_t addr, uint64_t gctx, struct co
 
 	if (err)
 		return err;
-	/* 4: curobjs, its estimate, curbytes, its estimate; 12: gctx, uid, left, right and colour */
-	if (tctx[12] != gctx || tctx[4] > tctx[6] || tctx[6] > tctx[7] || tctx[7] >> 46)
+	if (tctx[TCTX_GCTX] != gctx || tctx[TCTX_BLOCKS] > tctx[TCTX_SIZE] ||
+	    tctx[TCTX_SIZE] > tctx[TCTX_ESTIMATE] || tctx[TCTX_ESTIMATE] >> 46)
 		return -ENOENT;
-	counts->blocks += tctx[4];
-	counts->bytes += tctx[6];
-	counts->estimate += tctx[7];
-	link[0] = tctx[14];
-	link[1] = tctx[15] & ~UINT64_C(1);
+	counts->blocks += tctx[TCTX_BLOCKS];
+	counts->bytes += tctx[TCTX_SIZE];
+	counts->estimate += tctx[TCTX_ESTIMATE];
+	link[0] = tctx[TCTX_LEFT];
+	link[1] = tctx[TCTX_RIGHT] & ~UINT64_C(1); /* without the color */
 	return 0;
 }
 
 /* Adds the counters of all threads that allocated with a stack. */
 static int add_tree(struct prof *prof, uint64_t root, uint64_t gctx, struct counts *counts)
 {
-	uint64_t todo[DEPTH_MAX], link[2];
+	uint64_t todo[DEPTH_MAX], link[2]; /* todo: stack of nodes to visit */
 	size_t n = 0;
 	int err;
 
@@ -104,6 +121,7 @@ static void take_period(struct prof *prof, const struct counts *counts)
 	double size = (double)counts->bytes / (double)counts->blocks;
 	double chosen = (double)counts->bytes / (double)counts->estimate;
 
+	/* Large blocks are nearly all sampled, and say little about the period. */
 	if (chosen > 0.9 || (prof->least_size > 0 && size >= prof->least_size))
 		return;
 	prof->least_size = size;
@@ -147,7 +165,7 @@ static int add_stacks(struct prof *prof, uint64_t addr, size_t cells)
 		return -ENOMEM;
 	err = read_table(prof, addr, table, cells * CELL);
 	for (size_t i = 0; i < cells && !err; i++) {
-		if (!table[2 * i])
+		if (!table[2 * i]) /* an empty cell */
 			continue;
 		err = add_stack(prof, table[2 * i], table[2 * i + 1]);
 		if (err == -ENOENT && found)
@@ -160,18 +178,17 @@ static int add_stacks(struct prof *prof, uint64_t addr, size_t cells)
 	return err;
 }
 
-/* True if words may be the hash table of stacks: state of random numbers, number of entries, least
- * and current logarithm of buckets, two functions, cells. */
+/* True if words may be the hash table of stacks, a ckh_t. */
 static bool may_be_table(const struct host_reading *reading, const uint8_t *words)
 {
-	uint64_t count = proc__word(words + 8);
-	uint64_t lg = proc__word(words + 16);
+	uint64_t count = proc__word(words + TABLE_COUNT);
+	uint64_t lg = proc__word(words + TABLE_LG);
 	uint32_t least = (uint32_t)lg, now = (uint32_t)(lg >> 32);
 
 	return count && now && least <= now && now <= LG_BUCKETS_MAX &&
 	       count <= (uint64_t)BUCKET_CELLS << now &&
-	       host_places__is_code(&reading->maps, proc__word(words + 24)) &&
-	       host_places__is_code(&reading->maps, proc__word(words + 32));
+	       host_places__is_code(&reading->maps, proc__word(words + TABLE_HASH)) &&
+	       host_places__is_code(&reading->maps, proc__word(words + TABLE_EQUAL));
 }
 
 /* Finds the table in a file's data and adds its stacks. -ENOENT: not there. */
@@ -184,8 +201,8 @@ static int search_data(struct prof *prof, const struct host_data *data)
 
 		if (!may_be_table(prof->reading, words))
 			continue;
-		cells = (size_t)BUCKET_CELLS << (proc__word(words + 16) >> 32);
-		err = add_stacks(prof, proc__word(words + 40), cells);
+		cells = (size_t)BUCKET_CELLS << (proc__word(words + TABLE_LG) >> 32);
+		err = add_stacks(prof, proc__word(words + TABLE_CELLS), cells);
 		if (err != -ENOENT)
 			return err;
 		prof->to->n = 0;

@@ -73,7 +73,7 @@ static int pop_block(struct host_ranges *ranges, struct host_range *range)
 {
 	uint64_t size = range->piece[range->n - 1];
 	int err = ranges->fn(ranges->ctx, &range->owner, range->start + range->resident - size,
-			     size, false);
+			     size, false /* comes */);
 
 	range->n--;
 	range->resident -= size;
@@ -83,6 +83,7 @@ static int pop_block(struct host_ranges *ranges, struct host_range *range)
 /* Makes room for a block: replaces the two neighbouring blocks with the smallest sum by one block. */
 static int join_smallest_blocks(struct host_ranges *ranges, struct host_range *range)
 {
+	/* at: address of the first of the two; smallest: its index */
 	uint64_t addr = range->start, sum, at = 0, smallest_sum = UINT64_MAX;
 	size_t smallest = 0, i;
 	int err;
@@ -212,7 +213,7 @@ static int split_range(struct host_ranges *ranges, uint64_t addr)
 {
 	size_t at = host_ranges__find(ranges, addr);
 	struct host_range *range = at < ranges->n ? ranges->v[at] : NULL, upper;
-	uint64_t low_resident;
+	uint64_t low_resident; /* of the part below addr */
 	int err;
 
 	if (!range || range->start >= addr)
@@ -223,6 +224,7 @@ static int split_range(struct host_ranges *ranges, uint64_t addr)
 	upper.resident = 0;
 	upper.fresh = share_of(range->fresh, range->end - addr, range->end - range->start);
 	low_resident = share_of(range->resident, addr - range->start, range->end - range->start);
+	/* piece[0]: resident bytes of the upper part, until they are set below */
 	upper.piece[0] = range->resident - low_resident;
 	if (upper.piece[0] > upper.end - upper.start)
 		upper.piece[0] = upper.end - upper.start;
@@ -261,7 +263,8 @@ int host_ranges__unmap(struct host_ranges *ranges, uint64_t start, uint64_t end)
 	return err;
 }
 
-/* True if two neighbouring ranges can be one. */
+/* True if two neighbouring ranges can be one: they are alike, and neither is a mapping with a
+ * name. */
 static bool same_owner(const struct host_range *a, const struct host_range *b)
 {
 	return a->owner.stack == b->owner.stack && a->owner.thread == b->owner.thread &&
@@ -313,6 +316,7 @@ int host_ranges__map(struct host_ranges *ranges, uint64_t start, uint64_t end,
 	if (!resident && join_below(ranges, at, &range))
 		return 0;
 	err = insert_range(ranges, at, &range);
+	/* There is no range if there were too many already. */
 	if (err || at >= ranges->n || ranges->v[at]->start != start)
 		return err;
 	return host_ranges__set(ranges, ranges->v[at], resident);
@@ -872,7 +876,8 @@ static int take_found(struct host_memory *host, const struct host_found *found)
 			continue;
 		}
 		to = range->end < found->end ? range->end : found->end;
-		if (range->start >= found->start && range->end <= found->end) { /* made since */
+		if (range->start >= found->start &&
+		    range->end <= found->end) { /* a call made it since the reading began */
 			range->fresh = 0;
 			err = host_ranges__set(&host->ranges, range,
 					       found_bytes_in(found, range->start, range->end));
@@ -920,6 +925,7 @@ static uint64_t least_growth(void)
 	return error > LOOK_GROWTH ? error : LOOK_GROWTH;
 }
 
+/* The ranges take what RSS has grown by since the last reading: bytes of the newest ranges. */
 int host_memory__charge_growth(struct host_memory *host, uint64_t rss)
 {
 	uint64_t added;

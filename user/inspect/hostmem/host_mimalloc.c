@@ -32,14 +32,24 @@
 #define HUGE_SLICES (1u << 28) /* slices of a segment with one huge page: 16 TiB */
 #define HUGE_BLOCK (2u << 30)  /* MI_HUGE_BLOCK_SIZE: the block is as large as its page */
 #define PAGE_MAX (4u << 20)    /* bytes of a page with several blocks */
+#define PTR_FLAGS UINT64_C(3)  /* bits of a pointer to a list that are flags */
 #define READINGS 3	       /* attempts while the process changes a segment */
 #define CANDIDATES (1u << 16)  /* addresses that one reading looks at: 2 TiB */
 #define LISTS_MAX (2ull << 30) /* bytes of pages whose lists are walked, about 0.4 s */
 #define NO_DELAYED_FREE 2u     /* mi_delayed_t in the low bits of a list of other threads */
 #define UNCERTAIN_PART 100u    /* live is known if less than 1/100 of it is uncertain */
 
-/* Byte offsets in struct mi_segment_s and struct mi_page_s. All have at: slice_count 0,
- * slice_offset 4, capacity 10, reserved 12, free 16. */
+/* Byte offsets in struct mi_page_s that all versions share; of a segment's fields, from its array
+ * of slices back. */
+#define PAGE_OFFSET 4u
+#define PAGE_CAPACITY 10u
+#define PAGE_RESERVED 12u
+#define PAGE_FREE 16u
+#define BEFORE_SLICES 40u
+#define BEFORE_INFO 32u
+#define BEFORE_KIND 24u
+#define BEFORE_ENTRIES 16u
+/* Byte offsets in struct mi_segment_s and struct mi_page_s that versions place differently. */
 struct layout {
 	const char *version;
 	uint16_t slices; /* array of slices in a segment */
@@ -68,8 +78,12 @@ static const struct layout layouts[] = {
 };
 #define LAYOUTS (sizeof(layouts) / sizeof(*layouts))
 
-/* Byte offsets in struct mi_page_s of mimalloc 3, whose memid takes the place of the heap. All have
- * at: free 8, capacity 18, reserved 20. Those with keys are of MI_SECURE and debug builds. */
+/* Byte offsets in struct mi_page_s of mimalloc 3 that all its versions share. */
+#define V3_FREE 8u
+#define V3_CAPACITY 18u
+#define V3_RESERVED 20u
+/* The other offsets of mimalloc 3, whose memid takes the place of the heap. Those with keys are of
+ * MI_SECURE and debug builds. */
 static const struct layout layouts3[] = {
 	{ "3.0-3.3", 0, 0, 120, true, 16, 40, 24, 0, 32, 96, false },
 	{ "3.4", 0, 0, 112, true, 16, 40, 24, 0, 32, 88, false },
@@ -77,13 +91,17 @@ static const struct layout layouts3[] = {
 	{ "3.4", 0, 0, 128, true, 16, 40, 24, 56, 32, 104, false },
 };
 #define LAYOUTS3 (sizeof(layouts3) / sizeof(*layouts3))
-#define MEMID 24u /* struct mi_memid_s; memkind at 16 */
+#define MEMID 24u     /* struct mi_memid_s */
+#define MEMID_SIZE 8u /* byte offsets in it: size, or an arena's slice; slices; memkind */
+#define MEMID_SLICES 12u
+#define MEMID_KIND 16u
 #define MEM_OS 4u /* MI_MEM_OS to MI_MEM_OS_REMAP: a mapping of its own */
 #define MEM_OS_LAST 6u
 #define MEM_ARENA 7u
 
-/* Byte offsets in struct mi_arena_s, and of the list of arenas in struct mi_subproc_s. All have
- * subproc at 24, and the bitmap of committed slices after that of free ones. */
+#define ARENA_SUBPROC 24u /* offset of mi_arena_s.subproc */
+/* Byte offsets in struct mi_arena_s, and of the list of arenas in struct mi_subproc_s. All have the
+ * pointer to the bitmap of committed slices after that to the free ones. */
 struct arena_layout {
 	uint8_t slices, info; /* slice_count; info_slices */
 	uint8_t free;	      /* slices_free */
@@ -203,15 +221,15 @@ static bool parse_page(const struct search *search, const struct layout *layout,
 {
 	uint64_t heap = proc__word(entry + layout->heap);
 	uint32_t count = word32(entry);
-	uint16_t reserved = word16(entry + 12);
+	uint16_t reserved = word16(entry + PAGE_RESERVED);
 
-	if (!count || count > left || word32(entry + 4))
+	if (!count || count > left || word32(entry + PAGE_OFFSET))
 		return false;
 	page->bytes = (uint64_t)count * SLICE;
 	page->used = layout->wide ? word16(entry + layout->used) : word32(entry + layout->used);
 	page->block = layout->wide ? proc__word(entry + layout->block)
 				   : word32(entry + layout->block);
-	page->capacity = word16(entry + 10);
+	page->capacity = word16(entry + PAGE_CAPACITY);
 	page->others = proc__word(entry + layout->others);
 	page->block = page->block == 1 ? 0 : page->block; /* a span of a segment that was freed */
 	if (!page->block)
@@ -224,11 +242,12 @@ static bool parse_page(const struct search *search, const struct layout *layout,
 	}
 	if (!page->used && !page->capacity)
 		return true; /* about to be initialized */
+	/* A page has blocks of one size, and all its lists stay in it. */
 	return page->block >= 8 && page->block % 8 == 0 && page->used <= page->capacity &&
 	       page->capacity <= reserved && page->block <= page->bytes / reserved &&
-	       is_in_page(page, proc__word(entry + 16)) &&
+	       is_in_page(page, proc__word(entry + PAGE_FREE)) &&
 	       is_in_page(page, proc__word(entry + layout->local)) &&
-	       is_in_page(page, page->others & ~UINT64_C(3)) &&
+	       is_in_page(page, page->others & ~PTR_FLAGS) &&
 	       (!heap || maps__find(&search->reading->maps.maps, heap));
 }
 
@@ -238,13 +257,13 @@ static bool parse_header(const struct search *search, const struct layout *layou
 			 uint64_t *slices, uint64_t *entries, uint64_t *info)
 {
 	const uint8_t *h = search->copy + layout->slices;
-	uint64_t kind = word32(h - 24);
+	uint64_t kind = word32(h - BEFORE_KIND); /* 0: normal, 1: one huge page */
 
-	*slices = proc__word(h - 40);
-	*info = proc__word(h - 32);
-	*entries = proc__word(h - 16);
+	*slices = proc__word(h - BEFORE_SLICES);
+	*info = proc__word(h - BEFORE_INFO);
+	*entries = proc__word(h - BEFORE_ENTRIES);
 	if (kind > 1 || !*info || *info > INFO_MAX || *info >= *slices || *slices > HUGE_SLICES ||
-	    (!kind && *slices != SLICES) || word32(h) != *info || word32(h + 4))
+	    (!kind && *slices != SLICES) || word32(h) != *info || word32(h + PAGE_OFFSET))
 		return false;
 	/* MI_SECURE does not use the last slice. */
 	if (*entries != SLICES && *entries != *slices && *entries + 1 != *slices)
@@ -320,7 +339,7 @@ static int read_segment(struct search *search, uint64_t addr, bool used)
  * ends with the page's own address. */
 static uint64_t decode(const struct page *page, uint64_t next)
 {
-	uint64_t x = next - page->key[0], by = page->key[0] & 63;
+	uint64_t x = next - page->key[0], by = page->key[0] & 63; /* bits to rotate by */
 
 	if (!page->key[0] && !page->key[1])
 		return next;
@@ -333,7 +352,7 @@ static uint64_t decode(const struct page *page, uint64_t next)
  * leads out of the page, or is longer than the page. */
 static bool count_list(const struct page *page, const uint8_t *area, uint64_t *ret)
 {
-	uint64_t block = page->others & ~UINT64_C(3), n = 0;
+	uint64_t block = page->others & ~PTR_FLAGS, n = 0;
 
 	while (block) {
 		uint64_t at = block - page->start;
@@ -354,7 +373,7 @@ static bool count_list(const struct page *page, const uint8_t *area, uint64_t *r
 static int take_freed(struct search *search, const struct layout *layout, struct page *page,
 		      uint64_t *uncertain)
 {
-	bool counted = !(page->others & ~UINT64_C(3));
+	bool counted = !(page->others & ~PTR_FLAGS);
 	uint8_t entry[DESCRIBED_PAGE];
 	uint64_t freed = 0;
 	int err = 0;
@@ -379,7 +398,7 @@ static int take_freed(struct search *search, const struct layout *layout, struct
 		page->used = page->used < page->capacity ? page->used : page->capacity;
 		counted = page->others == others && count_list(page, search->area, &freed);
 	}
-	freed += (page->others & 3) == NO_DELAYED_FREE;
+	freed += (page->others & PTR_FLAGS) == NO_DELAYED_FREE;
 	*uncertain += counted ? 0 : page->used * page->block;
 	page->used -= freed < page->used ? freed : page->used;
 	return host_places__is_local(err) ? 0 : err;
@@ -476,7 +495,7 @@ static int add_segment(struct search *search)
 		       (file != SIZE_MAX &&
 			!strcmp(reading->maps.maps.v[file].path, python__file(reading->python))));
 	struct sums *to = &search->sums[python ? PYTHON : MALLOC];
-	bool second = !python;
+	bool second = !python; /* malloc's free blocks are its second figure */
 	int err;
 
 	search->n_resident = 0;
@@ -587,7 +606,7 @@ static int read_free(const struct search *search, struct arena *arena, uint64_t 
 static bool is_listed(const struct search *search, const struct arena_layout *layout,
 		      const uint8_t *h, uint64_t addr, uint64_t list[ARENAS])
 {
-	uint64_t subproc = proc__word(h + 24);
+	uint64_t subproc = proc__word(h + ARENA_SUBPROC);
 
 	if (!maps__find(&search->reading->maps.maps, subproc) ||
 	    proc__read(search->reading->proc, subproc + layout->arenas, list, ARENAS * 8))
@@ -598,7 +617,8 @@ static bool is_listed(const struct search *search, const struct arena_layout *la
 	return false;
 }
 
-/* Reads the header of an arena. list: the process's list of arenas. -ENOENT: no arena. */
+/* Reads the header of an arena, and its bitmap of free slices. list: set to the process's list of
+ * arenas. *file: index of the mapping of mimalloc's library or program. -ENOENT: no arena. */
 static int read_arena(const struct search *search, const struct arena_layout *layout, uint64_t addr,
 		      struct arena *arena, uint64_t list[ARENAS], size_t *file)
 {
@@ -617,18 +637,19 @@ static int read_arena(const struct search *search, const struct arena_layout *la
 		return -ENOENT;
 	if (arena->meta && (arena->meta < addr || arena->meta - addr > arena->info * SLICE))
 		return -ENOENT;
-	*file = file_of(&search->reading->maps.maps, proc__word(h + 24));
+	*file = file_of(&search->reading->maps.maps, proc__word(h + ARENA_SUBPROC));
+	/* The pointer to the bitmap of committed slices follows that to the free ones. */
 	return read_free(search, arena, proc__word(h + layout->free),
 			 proc__word(h + layout->free + 8));
 }
 
 /* Parses entry, the description of a page of mimalloc 3 with page->bytes at page->start. */
-static bool parse_page3(const struct layout *layout, const uint8_t *entry, struct page *page)
+static bool parse_v3_page(const struct layout *layout, const uint8_t *entry, struct page *page)
 {
-	uint64_t reserved = word16(entry + 20);
+	uint64_t reserved = word16(entry + V3_RESERVED);
 
 	page->used = word16(entry + layout->used);
-	page->capacity = word16(entry + 18);
+	page->capacity = word16(entry + V3_CAPACITY);
 	page->block = proc__word(entry + layout->block);
 	page->others = proc__word(entry + layout->others) & ~UINT64_C(1); /* the flag of an owner */
 	if (layout->keys) {
@@ -637,14 +658,15 @@ static bool parse_page3(const struct layout *layout, const uint8_t *entry, struc
 	}
 	return page->block >= 8 && page->block % 8 == 0 && reserved &&
 	       page->used <= page->capacity && page->capacity <= reserved &&
-	       page->block <= page->bytes / reserved && is_in_page(page, proc__word(entry + 8)) &&
+	       page->block <= page->bytes / reserved &&
+	       is_in_page(page, proc__word(entry + V3_FREE)) &&
 	       is_in_page(page, proc__word(entry + layout->local)) &&
 	       is_in_page(page, page->others);
 }
 
 /* Reads the page that begins at a slice. False: none does, or it does not verify. */
-static bool read_page3(struct search *search, const struct layout *layout,
-		       const struct arena *arena, uint64_t slice, struct page *page)
+static bool read_v3_page(struct search *search, const struct layout *layout,
+			 const struct arena *arena, uint64_t slice, struct page *page)
 {
 	uint64_t start = arena->addr + slice * SLICE, count;
 	uint64_t at = arena->meta ? arena->meta + slice * layout->slice : start;
@@ -654,16 +676,16 @@ static bool read_page3(struct search *search, const struct layout *layout,
 	if (++search->tries > TRIES_MAX ||
 	    host_places__read_resident(search->reading, at, entry, layout->slice))
 		return false;
-	count = word32(memid + 12);
-	if (word32(memid + 16) != MEM_ARENA || proc__word(memid) != arena->addr ||
-	    word32(memid + 8) != slice || !count || count > arena->slices - slice)
+	count = word32(memid + MEMID_SLICES);
+	if (word32(memid + MEMID_KIND) != MEM_ARENA || proc__word(memid) != arena->addr ||
+	    word32(memid + MEMID_SIZE) != slice || !count || count > arena->slices - slice)
 		return false;
 	*page = (struct page){ .start = start, .bytes = count * SLICE, .at = at };
-	return parse_page3(layout, entry, page);
+	return parse_v3_page(layout, entry, page);
 }
 
 /* Adds a page or span with its resident memory. */
-static int add_page3(struct search *search, const struct layout *layout, struct page *page)
+static int add_v3_page(struct search *search, const struct layout *layout, struct page *page)
 {
 	int err;
 
@@ -692,16 +714,17 @@ static int add_slices(struct search *search, const struct layout *layout, const 
 	for (uint64_t i = arena->info, end; i < arena->slices && !err; i = end) {
 		struct page page = { .start = arena->addr + i * SLICE };
 
+		/* a span of free slices, or else a page */
 		for (end = i; end < arena->slices && is_free(arena, end); end++)
 			;
 		page.bytes = (end - i) * SLICE;
-		if (end == i && !read_page3(search, layout, arena, i, &page)) {
+		if (end == i && !read_v3_page(search, layout, arena, i, &page)) {
 			err = add_tables(search, page.start, SLICE);
 			end = i + 1;
 			continue;
 		}
 		end = i + page.bytes / SLICE;
-		err = add_page3(search, layout, &page);
+		err = add_v3_page(search, layout, &page);
 	}
 	return err;
 }
@@ -721,7 +744,7 @@ static const struct layout *layout_of_pages(struct search *search, const struct 
 			if (is_free(arena, i))
 				continue;
 			tries++;
-			if (read_page3(search, &layouts3[k], arena, i, &page))
+			if (read_v3_page(search, &layouts3[k], arena, i, &page))
 				n++;
 		}
 		best = n > most ? &layouts3[k] : best;
@@ -850,6 +873,7 @@ static int search_arenas(struct search *search)
 
 		if (!is_large(maps, i))
 			continue;
+		/* the first slice may be unused, for alignment */
 		for (unsigned k = 0; k < 2 && host_places__is_local(err); k++)
 			err = try_arena(search, at + k * SLICE);
 	}
@@ -871,18 +895,18 @@ static int add_page_outside(struct search *search, const struct map *map, uint64
 
 	if (err)
 		return err;
-	kind = word32(memid + 16);
+	kind = word32(memid + MEMID_KIND);
 	base = proc__word(memid);
-	end = base + proc__word(memid + 8);
+	end = base + proc__word(memid + MEMID_SIZE);
 	/* The mapping was larger, so that the page is aligned. */
 	if (kind < MEM_OS || kind > MEM_OS_LAST || base > addr || addr - base >= SLICE ||
 	    base < map->start || end <= addr || end > map->end || end % HOST_PAGE)
 		return -ENOENT;
 	page.bytes = end - addr;
-	if (word16(entry + 20) != 1 || !parse_page3(layout, entry, &page))
+	if (word16(entry + V3_RESERVED) != 1 || !parse_v3_page(layout, entry, &page))
 		return -ENOENT;
 	*bytes = page.bytes;
-	err = add_page3(search, layout, &page);
+	err = add_v3_page(search, layout, &page);
 	return err ?: host_spans__add(&search->reading->claims, addr, page.bytes, HOST_MALLOC);
 }
 

@@ -20,8 +20,17 @@
 #define INIT_DONE 8u	     /* offsets in struct malloc_context */
 #define AREA_HEAD 56u
 #define AREA_TAIL 64u
-#define AREA 4096u     /* struct meta_area: bytes and alignment */
-#define META 40u       /* struct meta */
+#define AREA 4096u /* struct meta_area: bytes and alignment */
+#define AREA_NEXT 8u
+#define AREA_SLOTS 16u
+#define META 40u     /* struct meta */
+#define META_MEM 16u /* offsets in struct meta */
+#define META_AVAIL 24u
+#define META_FREED 28u
+#define META_BITS                                                                                  \
+	32u /* from the lowest: last_idx (5), freeable (1), sizeclass (6), maplen in pages */
+#define META_FREEABLE 32u
+#define META_PAGES_SHIFT 12
 #define META_FIRST 24u /* offset of the first struct meta in an area */
 #define METAS ((AREA - META_FIRST) / META)
 #define MAX_CONTEXTS 4096u   /* candidates for a context */
@@ -64,31 +73,31 @@ struct search {
 	size_t map;	   /* data that has the context */
 };
 
-/* Parses a description of a group, struct meta: {prev, next, mem, avail_mask, freed_mask, bits}.
- * bits, from the lowest: last_idx (5), freeable (1), sizeclass (6), maplen in pages. Returns 1; 0:
- * it is not in use; -1: it does not verify. */
+/* Parses a description of a group, struct meta. Returns 1; 0: it is not in use; -1: it does not
+ * verify. */
 static int parse_group(const struct host_reading *reading, const uint8_t *entry,
 		       struct group *group)
 {
-	uint64_t bits = proc__word(entry + 32), units = bits >> 6 & 63, all;
+	uint64_t bits = proc__word(entry + META_BITS), units = bits >> 6 & 63, all;
 	uint32_t avail, freed;
 
-	memcpy(&avail, entry + 24, 4);
-	memcpy(&freed, entry + 28, 4);
-	group->addr = proc__word(entry + 16);
+	memcpy(&avail, entry + META_AVAIL, 4);
+	memcpy(&freed, entry + META_FREED, 4);
+	group->addr = proc__word(entry + META_MEM);
 	if (!group->addr)
 		return 0;
 	group->slots = (bits & 31) + 1;
-	group->mapped = (bits >> 12) * HOST_PAGE;
+	group->mapped = (bits >> META_PAGES_SHIFT) * HOST_PAGE;
 	group->free = avail | freed;
 	all = (UINT64_C(1) << group->slots) - 1;
-	if (group->addr % UNIT || group->free & ~all || bits >> 12 > UINT64_C(1) << 40)
+	if (group->addr % UNIT || group->free & ~all ||
+	    bits >> META_PAGES_SHIFT > UINT64_C(1) << 40)
 		return -1;
 	if (group->mapped &&
 	    (group->addr % HOST_PAGE ||
 	     !host_places__is_private_memory(&reading->maps, group->addr, group->mapped)))
 		return -1;
-	group->nested = !group->mapped && bits & 32;
+	group->nested = !group->mapped && bits & META_FREEABLE;
 	if (group->mapped && group->slots == 1)
 		group->slot = group->mapped - UNIT;
 	else if (units < CLASSES)
@@ -177,7 +186,7 @@ static int add_area(struct search *search, uint64_t secret, uint64_t at, uint8_t
 		err = host_places__read_resident(reading, at, area, AREA);
 	if (err)
 		return err;
-	if (proc__word(area) != secret || (uint32_t)proc__word(area + 16) != METAS)
+	if (proc__word(area) != secret || (uint32_t)proc__word(area + AREA_SLOTS) != METAS)
 		return -ENOENT;
 	for (size_t i = 0; i < METAS && !err; i++) {
 		struct group group;
@@ -196,7 +205,7 @@ static int add_areas(struct search *search, uint64_t secret, uint64_t head, uint
 	uint8_t area[AREA];
 	int err;
 
-	for (uint64_t at = head, last = 0; last != tail; at = proc__word(area + 8)) {
+	for (uint64_t at = head, last = 0; last != tail; at = proc__word(area + AREA_NEXT)) {
 		err = ++search->areas > MAX_AREAS ? -ENOENT : add_area(search, secret, at, area);
 		if (err)
 			return err;
@@ -273,6 +282,7 @@ static int search_data(struct search *search, size_t i)
 	return err;
 }
 
+/* True for the writable data of musl's libc, which has its malloc context. */
 static bool is_library(const struct map *map)
 {
 	const char *base = map__base_name(map->path);

@@ -13,15 +13,22 @@
 #include "inspect/proc.h"
 #include "inspect/python.h"
 
-#define DATA_MAX (32u << 20)  /* bytes of the interpreter's data that are searched */
-#define ARENA_OBJECT 48u      /* struct arena_object */
+#define DATA_MAX (32u << 20) /* bytes of the interpreter's data that are searched */
+#define ARENA_OBJECT 48u     /* struct arena_object */
+#define ARENA_POOL 8u	     /* offsets in it: pool_address, nfreepools, ntotalpools, nextarena */
+#define ARENA_FREE 16u
+#define ARENA_TOTAL 20u
+#define ARENA_NEXT 32u
 #define FIRST_ARENAS 16u      /* INITIAL_ARENA_OBJECTS; the array doubles */
 #define MAX_ARENAS (1u << 17) /* 128 GiB */
 #define POOL_HEADER 48u	      /* struct pool_header */
-#define MAX_POOLS (1u << 22)  /* 64 GiB */
-#define BATCH 512u	      /* pools whose headers are read at once */
-#define ALIGNMENT 16u	      /* size class i has blocks of (i + 1) * ALIGNMENT bytes */
-#define CLASSES 32u	      /* sizes up to 512 bytes */
+#define POOL_ARENA 32u	      /* offsets in it: arenaindex, szidx, maxnextoffset; ref.count is 0 */
+#define POOL_CLASS 36u
+#define POOL_MOST 44u
+#define MAX_POOLS (1u << 22) /* 64 GiB */
+#define BATCH 512u	     /* pools whose headers are read at once */
+#define ALIGNMENT 16u	     /* size class i has blocks of (i + 1) * ALIGNMENT bytes */
+#define CLASSES 32u	     /* sizes up to 512 bytes */
 
 struct arena {
 	uint64_t addr, next_pool; /* next_pool: the first pool that was never used */
@@ -41,17 +48,17 @@ static int parse_arena(const struct host_reading *reading, const uint8_t *entry,
 		       uint64_t pool, struct arena *ret)
 {
 	uint64_t addr = proc__word(entry);
-	uint64_t next = proc__word(entry + 32);
+	uint64_t next = proc__word(entry + ARENA_NEXT);
 	uint64_t after = next - array, size;
-	struct arena arena = { .addr = addr, .next_pool = proc__word(entry + 8) };
+	struct arena arena = { .addr = addr, .next_pool = proc__word(entry + ARENA_POOL) };
 
-	if (!addr)
+	if (!addr) /* an unused entry leads to the next unused one */
 		return !next || (next >= array && after < (uint64_t)MAX_ARENAS * ARENA_OBJECT &&
 				 after % ARENA_OBJECT == 0)
 			       ? 0
 			       : -1;
-	memcpy(&arena.free, entry + 16, 4);
-	memcpy(&arena.total, entry + 20, 4);
+	memcpy(&arena.free, entry + ARENA_FREE, 4);
+	memcpy(&arena.total, entry + ARENA_TOTAL, 4);
 	/* 64 pools, or 128 with huge pages; one fewer if the arena is not aligned. */
 	if ((arena.total + 1) / 2 * 2 != 64 && (arena.total + 1) / 2 * 2 != 128)
 		return -1;
@@ -132,7 +139,7 @@ static int try_slot(const struct host_reading *reading, uint64_t slot, uint64_t 
 static int search_data(struct host_reading *reading, const struct host_data *data, uint64_t pool,
 		       struct arenas *ret)
 {
-	int err = -ENOENT, e;
+	int err = -ENOENT, e; /* err: of the search; 0 once an array was found */
 
 	for (size_t at = 0; at + 8 <= data->len; at += 8) {
 		uint64_t addr = proc__word(data->v + at);
@@ -201,9 +208,9 @@ static bool add_pools(const uint8_t (*h)[POOL_HEADER], const uint32_t *index, si
 		uint32_t count, arena, cls, most;
 
 		memcpy(&count, h[i], 4);
-		memcpy(&arena, h[i] + 32, 4);
-		memcpy(&cls, h[i] + 36, 4);
-		memcpy(&most, h[i] + 44, 4);
+		memcpy(&arena, h[i] + POOL_ARENA, 4);
+		memcpy(&cls, h[i] + POOL_CLASS, 4);
+		memcpy(&most, h[i] + POOL_MOST, 4);
 		if (!count)
 			continue; /* a free pool */
 		if (arena != index[i] || cls >= CLASSES || most != pool - (cls + 1) * ALIGNMENT ||
@@ -301,6 +308,7 @@ int host_pymalloc__read(struct host_reading *reading)
 	if (!reading->python || python__layout(reading->python)->free_threaded)
 		return 0;
 	python__version(reading->python, &major, &minor, &micro);
+	/* A pool has 4 KiB until Python 3.9, and 16 KiB since 3.10. */
 	err = find_arenas(reading, major == 3 && minor < 10 ? 4096 : 16384, &arenas);
 	if (err)
 		return err == -ENOENT ? 0 : err;

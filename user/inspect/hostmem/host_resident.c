@@ -85,7 +85,10 @@ static void read_status(struct host_resident *resident)
 	status->page_tables_known = memory__field(text, "\nVmPTE:", &status->page_tables);
 	memory__field(text, "\nHugetlbPages:", &status->hugetlb);
 	threads = strstr(text, "\nThreads:");
-	status->threads = threads ? strtoull(threads + 9, NULL, 10) : 1;
+	status->threads = threads ? strtoull(threads + strlen("\
+Threads:"),
+					     NULL, 10)
+				  : 1;
 	free(text);
 }
 
@@ -214,7 +217,7 @@ uint64_t host_resident__zero_frame(void)
 	uint64_t word = 0;
 
 	if (m != MAP_FAILED) {
-		(void)*m;
+		(void)*m; /* reading it maps the page of zeros */
 		if (fd < 0 || io__pread(fd, &word, sizeof(word), (uintptr_t)m / page * 8) != 8)
 			word = 0;
 		munmap((void *)m, page);
@@ -292,7 +295,8 @@ static int walk_by_scan(const struct walk *walk, uint64_t start, uint64_t end)
 	return err;
 }
 
-/* Calls the walk's fn for each run of resident pages in a piece of words. */
+/* Calls the walk's fn for each run of resident pages. words: words of /proc/PID/pagemap for n pages
+ * from start on. */
 static int take_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 {
 	const struct walk *walk = ctx;
@@ -458,7 +462,7 @@ static int add_counted(struct adding *adding, size_t n)
 
 /* Adds the pages of a piece of words. A page that several processes may share is looked up in
  * kpagecount if shares are wanted. So is a page that is neither a file's nor mapped once, because
- * it may be no memory. */
+ * it may be no memory. words: of /proc/PID/pagemap. */
 static int add_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 {
 	struct adding *adding = ctx;

@@ -123,7 +123,8 @@ static int add_field(const char *line, struct smaps_figures *figures)
 
 		if (strncmp(line, fields[i].name, len))
 			continue;
-		if (sscanf(line + len, "%" SCNu64, &kb) != 1 || kb > UINT64_MAX >> 12)
+		if (sscanf(line + len, "%" SCNu64, &kb) != 1 ||
+		    kb > UINT64_MAX >> 12 /* cannot be true */)
 			return -EIO;
 		*to += kb * 1024;
 	}
@@ -317,15 +318,16 @@ static int read_one_large(struct reading *reading, size_t i, uint64_t *in_vain)
 {
 	const uint64_t size = size_of(reading, i);
 	const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-	uint64_t left = unexplained(reading), before = reading->found, part;
+	uint64_t left = unexplained(reading), found_before = reading->found;
+	uint64_t part, resident; /* bytes of the part that is read, and how many are resident */
 	int err;
 
 	if (!left && (is_reserved(&reading->smaps->maps.v[i]) || size > SPARSE))
 		return 0;
 	part = host_smaps__min(size, (*in_vain + left) / page * page);
 	err = read_figures(reading, i, reading->smaps->maps.v[i].start + part);
-	before = reading->found - before; /* from here on: the mapping's resident bytes */
-	*in_vain -= host_smaps__min(*in_vain, part > before ? part - before : 0);
+	resident = reading->found - found_before;
+	*in_vain -= host_smaps__min(*in_vain, part > resident ? part - resident : 0);
 	if (part < size && !err) {
 		/* The rest of the process's RSS may be anywhere in this mapping. */
 		left = host_smaps__min(unexplained(reading), size - part) / page * page;

@@ -25,7 +25,20 @@
 #define CLASSES_LEAST 16u    /* size classes that identify a table of sizes */
 #define LARGEST (256u << 10) /* kMaxSize: size of the last class */
 #define SPAN 48u	     /* sizeof(Span) */
-#define CENTRAL 1216u	     /* sizeof(CentralFreeList), padded to the cache line */
+#define SPAN_LENGTH 8u	     /* offsets in Span */
+#define SPAN_NEXT 16u
+#define SPAN_PREV 24u
+#define SPAN_OBJECTS 32u
+#define SPAN_BITS 40u	 /* refcount 16 bits, sizeclass 8, location 2, sample 1 */
+#define CENTRAL 1216u	 /* sizeof(CentralFreeList), padded to the cache line */
+#define CENTRAL_CLASS 8u /* offsets in CentralFreeList */
+#define CENTRAL_EMPTY 16u
+#define CENTRAL_NONEMPTY 64u
+#define CENTRAL_SPANS 112u
+#define CENTRAL_OBJECTS 120u
+#define CENTRAL_SLOTS 1152u
+#define CENTRAL_MOST_SLOTS 1160u
+#define MOST_SLOTS 64u /* kMaxNumTransferEntries */
 /* ThreadCache::FreeList: list, length, low water mark, longest, overages, size of its objects. */
 #define FREE_LIST 32u
 #define FREE_LIST_LENGTH 8u
@@ -42,6 +55,7 @@
 #define READINGS 3	      /* attempts while the process changes its tables */
 #define WINDOW 16384u	      /* bytes of spans that are read at once */
 #define WINDOWS 256u
+#define PIECE 512u /* entries of the page map that are read at once */
 
 /* Span::location */
 enum { IN_USE, FREE, RETURNED };
@@ -143,14 +157,13 @@ static int read_span(struct windows *windows, uint64_t addr, struct span_info *r
 	}
 	if (addr % 8)
 		return -ENOENT;
-	/* start, length, next, prev, objects; refcount 16 bits, sizeclass 8, location 2, sample 1 */
 	s = windows->w[slot].v + (addr - start);
-	bits = word4(s + 40);
+	bits = word4(s + SPAN_BITS);
 	*ret = (struct span_info){ .start = proc__word(s),
-				   .length = proc__word(s + 8),
+				   .length = proc__word(s + SPAN_LENGTH),
 				   .size_class = (uint8_t)(bits >> 16),
 				   .location = bits >> 24 & 3,
-				   .trace = bits >> 26 & 1 ? proc__word(s + 32) : 0 };
+				   .trace = bits >> 26 & 1 ? proc__word(s + SPAN_OBJECTS) : 0 };
 	return 0;
 }
 
@@ -173,15 +186,15 @@ static bool begins_at(const struct tables *tables, const struct span_info *span,
  * does not, or there is none. first: the leaf's first page. */
 static int is_leaf(struct windows *windows, uint64_t leaf, uint64_t first, unsigned shift)
 {
-	uint64_t n = leaf_length(shift), values[512];
+	uint64_t n = leaf_length(shift), values[PIECE];
 	struct span_info span;
 	int err;
 
-	for (uint64_t i = 0; i < n; i += 512) {
+	for (uint64_t i = 0; i < n; i += PIECE) {
 		err = read_table(windows->reading, leaf + 8 * i, values, sizeof(values));
 		if (err)
 			return err;
-		for (uint64_t k = 0; k < 512; k++) {
+		for (uint64_t k = 0; k < PIECE; k++) {
 			if (!values[k])
 				continue;
 			err = read_span(windows, values[k], &span);
@@ -241,11 +254,12 @@ static int64_t find_root(struct windows *windows, const struct host_data *data, 
 	return -ENOENT;
 }
 
-/* True if a head of a list of spans, at the address addr, looks like one. */
+/* True if s, a copy of what is at addr, looks like the head of a ring of spans: it leads to other
+ * spans, or if the ring is empty to itself. */
 static bool is_list_head(const struct host_reading *reading, const uint8_t *s, uint64_t addr)
 {
-	uint64_t next = proc__word(s + 16);
-	uint64_t prev = proc__word(s + 24);
+	uint64_t next = proc__word(s + SPAN_NEXT);
+	uint64_t prev = proc__word(s + SPAN_PREV);
 
 	if ((next == addr) != (prev == addr))
 		return false;
@@ -301,6 +315,7 @@ static bool parse_sizes(const uint8_t *words, bool aligned, struct tables *table
 	const uint8_t *pages = words + 4 * CLASSES + (aligned ? 0 : 4), *move = words - 4 * CLASSES;
 	unsigned n = 1;
 
+	/* Class 0 is empty, and class 1 has blocks of 8 bytes. */
 	if (word4(words) || word4(words + 4) != 8 || word4(move) || proc__word(pages))
 		return false;
 	for (; n < CLASSES && tables->size[n - 1] < LARGEST; n++) {
@@ -348,14 +363,15 @@ struct central {
 static bool parse_central(const struct host_reading *reading, const uint8_t *words, uint64_t addr,
 			  struct central *ret)
 {
-	ret->size_class = proc__word(words + 8);
-	ret->spans = proc__word(words + 112);
-	ret->objects = proc__word(words + 120);
-	ret->slots = word4(words + 1152);
-	ret->most_slots = word4(words + 1160);
-	return is_list_head(reading, words + 16, addr + 16) &&
-	       is_list_head(reading, words + 64, addr + 64) && ret->slots <= ret->most_slots &&
-	       ret->most_slots <= 64 && ret->spans <= MOST_OBJECTS && ret->objects <= MOST_OBJECTS;
+	ret->size_class = proc__word(words + CENTRAL_CLASS);
+	ret->spans = proc__word(words + CENTRAL_SPANS);
+	ret->objects = proc__word(words + CENTRAL_OBJECTS);
+	ret->slots = word4(words + CENTRAL_SLOTS);
+	ret->most_slots = word4(words + CENTRAL_MOST_SLOTS);
+	return is_list_head(reading, words + CENTRAL_EMPTY, addr + CENTRAL_EMPTY) &&
+	       is_list_head(reading, words + CENTRAL_NONEMPTY, addr + CENTRAL_NONEMPTY) &&
+	       ret->slots <= ret->most_slots && ret->most_slots <= MOST_SLOTS &&
+	       ret->spans <= MOST_OBJECTS && ret->objects <= MOST_OBJECTS;
 }
 
 /* Adds up Static::central_cache_: free objects, and as tcmalloc does the unused ends of spans.
@@ -382,14 +398,16 @@ static bool add_central(const struct tables *tables, const uint8_t *words, uint6
 	return true;
 }
 
-/* Returns the address of Static::central_cache_; 0: not found. */
+/* Returns the address of Static::central_cache_, an array with a list for each size class; 0: not
+ * found. */
 static uint64_t find_central(const struct host_data *data, const struct tables *tables)
 {
 	struct free_objects sum;
 	uint64_t bytes = (uint64_t)CENTRAL * tables->classes;
 
 	for (uint64_t at = 0; at + bytes <= data->len; at += 8)
-		if (!proc__word(data->v + at + 8) && proc__word(data->v + at + CENTRAL + 8) == 1 &&
+		if (!proc__word(data->v + at + CENTRAL_CLASS) &&
+		    proc__word(data->v + at + CENTRAL + CENTRAL_CLASS) == 1 &&
 		    add_central(tables, data->v + at, data->addr + at, &sum))
 			return data->addr + at;
 	return 0;
@@ -447,6 +465,8 @@ static int find_next(struct tables *tables, uint64_t addr, const uint8_t *words,
 			return err;
 		if (err)
 			continue;
+		/* x is the next cache if its prev_ leads back, or the previous one if its next_
+		 * does. */
 		if (proc__word(other + at + 8) == addr)
 			*ret = at;
 		else if (proc__word(other + at - 8) == addr)
@@ -662,6 +682,7 @@ static int add_span(struct walk *walk, uint64_t addr, const struct span_info *sp
 	if (++walk->spans > MAX_SPANS)
 		return -E2BIG;
 	walk->pages += span->length;
+	/* Adjacent spans are claimed as one run. */
 	if (start != walk->run.end) {
 		err = end_run(walk);
 		walk->run.start = start;
@@ -799,7 +820,7 @@ static bool agree(const struct walk *walk, const struct heap_stats *stats)
 	uint64_t bytes = walk->pages << walk->tables->at->shift;
 	uint64_t apart = bytes > stats->system ? bytes - stats->system : stats->system - bytes;
 
-	return apart <= stats->system / 32 + (4u << 20);
+	return apart <= stats->system / 32 + (4u << 20); /* 4 MiB and 3 % */
 }
 
 /* Reads the tables once. -ENOENT, -E2BIG: they do not verify. */
@@ -828,6 +849,7 @@ static int read_once(struct tables *tables, struct windows *windows,
 		return err;
 	used = stats.system - stats.free - stats.returned;
 	blocks = objects.central + objects.transfer + objects.thread;
+	/* What is free in lists cannot be more than what is in use by spans. */
 	if (!agree(&walk, &stats) || blocks > used)
 		return -ENOENT;
 	*allocator = (struct host_allocator){ .arenas = objects.caches,
