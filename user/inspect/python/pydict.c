@@ -26,6 +26,17 @@
 
 #define TRIES 3
 #define PAGE 4096u
+/* Byte offsets in a keys object to 3.10, and from 3.11 on. */
+#define OLD_SLOTS 8u
+#define OLD_ENTRIES 32u
+#define OLD_HEAD 40u
+#define LOG2_SLOTS 8u
+#define LOG2_INDEX 9u
+#define KIND 10u
+#define ENTRIES 24u
+#define HEAD 32u
+#define KIND_GENERAL 0 /* DICT_KEYS_GENERAL: not all keys are str */
+#define KIND_LAST 2
 #define WINDOW 1024	     /* bytes of a keys object read at once: about 40 entries */
 #define SHARED_KEYS_MAX 30   /* keys of a split table, from 3.11 on */
 #define VALUES_PREFIX_MAX 32 /* SHARED_KEYS_MAX + 2, in whole words */
@@ -93,12 +104,13 @@ static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
 {
 	uint64_t size, width;
 
-	memcpy(&size, head + 8, 8);
-	memcpy(n, head + 32, 8);
+	memcpy(&size, head + OLD_SLOTS, 8);
+	memcpy(n, head + OLD_ENTRIES, 8);
 	if (!size || size & (size - 1))
 		return -EAGAIN;
 	if (size > 4ull * PYOBJ_MAX_DICT)
 		return -E2BIG;
+	/* Bytes of an index, as in CPython's new_keys_object(). */
 	if (size <= 0xff)
 		width = 1;
 	else
@@ -112,13 +124,14 @@ static int parse_old_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *
  * nentries}, with one byte for each of the second to fourth. Returns as parse_old_head(). */
 static int parse_new_head(const uint8_t *head, uint64_t *index_bytes, uint64_t *slots, uint64_t *n)
 {
-	memcpy(n, head + 24, 8);
-	if (head[8] > 40 || head[9] > 43 || head[9] < head[8] || head[10] > 2)
+	memcpy(n, head + ENTRIES, 8);
+	if (head[LOG2_SLOTS] > 40 || head[LOG2_INDEX] > 43 || head[LOG2_INDEX] < head[LOG2_SLOTS] ||
+	    head[KIND] > KIND_LAST)
 		return -EAGAIN;
-	if (1ull << head[8] > 4ull * PYOBJ_MAX_DICT)
+	if (1ull << head[LOG2_SLOTS] > 4ull * PYOBJ_MAX_DICT)
 		return -E2BIG;
-	*index_bytes = 1ull << head[9];
-	*slots = 1ull << head[8];
+	*index_bytes = 1ull << head[LOG2_INDEX];
+	*slots = 1ull << head[LOG2_SLOTS];
 	return 0;
 }
 
@@ -131,12 +144,12 @@ static int read_keys_head(struct pymem *mem, uint64_t addr, struct keys *keys, b
 	int err;
 
 	if (mem->snapshot) {
-		size_t size_len = to_3_10 ? 8 : 4;
-		size_t n_at = to_3_10 ? 32 : 24;
+		size_t size_len = to_3_10 ? 8 : 4; /* of what begins at OLD_SLOTS or LOG2_SLOTS */
+		size_t n_at = to_3_10 ? OLD_ENTRIES : ENTRIES;
 
 		memset(keys->seen, 0, head_len);
 		keys->seen_len = head_len;
-		return pymem__read(mem, addr + 8, keys->seen + 8, size_len)
+		return pymem__read(mem, addr + OLD_SLOTS, keys->seen + OLD_SLOTS, size_len)
 			       ?: pymem__read(mem, addr + n_at, keys->seen + n_at, 8);
 	}
 	len = len < sizeof(keys->seen) ? len : sizeof(keys->seen);
@@ -153,9 +166,9 @@ static int read_keys_head(struct pymem *mem, uint64_t addr, struct keys *keys, b
 static int read_keys(struct pymem *mem, uint64_t addr, struct keys *keys)
 {
 	bool to_3_10 = mem->layout->minor <= 10;
-	size_t head_len = to_3_10 ? 40 : 32;
+	size_t head_len = to_3_10 ? OLD_HEAD : HEAD;
 	uint64_t index_bytes, slots, n;
-	bool wide;
+	bool wide; /* entries have the hash, too */
 	int err;
 
 	if (!addr || addr % 8 || addr > UINT64_MAX - WINDOW)
@@ -171,7 +184,7 @@ static int read_keys(struct pymem *mem, uint64_t addr, struct keys *keys)
 		return -EAGAIN;
 	if (n > PYOBJ_MAX_DICT)
 		return -E2BIG;
-	wide = to_3_10 || keys->seen[10] == 0;
+	wide = to_3_10 || keys->seen[KIND] == KIND_GENERAL;
 	keys->stride = wide ? 24 : 16;
 	keys->key_at = wide ? 8 : 0;
 	keys->value_at = keys->key_at + 8;
@@ -293,7 +306,7 @@ static int read_values_3_12(struct pymem *mem, uint64_t addr, size_t nkeys, stru
  * header has the layout. */
 static int read_values_3_13(struct pymem *mem, uint64_t addr, struct values *values)
 {
-	uint8_t raw[8 + 9 * SHARED_KEYS_MAX];
+	uint8_t raw[8 + 9 * SHARED_KEYS_MAX]; /* each key has a value and a byte of order */
 	int err;
 
 	err = pymem__read(mem, addr, raw, 8);
@@ -492,6 +505,7 @@ static int find_attrs(struct pymem *mem, uint64_t obj, const struct type_head *h
 		err = dict_slot(mem, obj, head, &slot);
 		return err || !slot ? err : pymem__u64(mem, slot, dict);
 	}
+	/* 3.11 has two words before PyGC_Head: the values, and the dict if there are no values. */
 	if (obj < 32)
 		return -EFAULT;
 	if (mem->layout->minor == 11) {

@@ -14,6 +14,7 @@
 
 enum { UNTIL_2_12, SINCE_2_13 };
 
+/* Indices of a node's words: sequence number, thread; bytes of Node. */
 static const struct node_layout layouts[NODE_LAYOUTS] = {
 	[UNTIL_2_12] = { 3, 6, 472 }, /* after enable_shared_from_this */
 	[SINCE_2_13] = { 2, 5, 464 }, /* after a reference count */
@@ -137,6 +138,7 @@ bool autograd_node__plain_name(const char *mangled, char *buf, size_t size)
 	return true;
 }
 
+/* Follows the vtable to the type's name (C++ ABI): its type information is the word before it. */
 int autograd_node__class(const struct proc *proc, uint64_t vptr, char *buf, size_t size)
 {
 	char text[NAME_MAX_BYTES];
@@ -149,7 +151,7 @@ int autograd_node__class(const struct proc *proc, uint64_t vptr, char *buf, size
 	err = proc__read_u64(proc, vptr - 8, &type) ?: proc__read_u64(proc, type + 8, &name);
 	/* Reads pieces within a page: the next page may not exist. */
 	while (!err && at < sizeof(text)) {
-		size_t piece = 64 - (name + at) % 64;
+		size_t piece = 64 - (name + at) % 64; /* 64 divides a page */
 
 		piece = piece < sizeof(text) - at ? piece : sizeof(text) - at;
 		err = proc__read(proc, name + at, text + at, piece);

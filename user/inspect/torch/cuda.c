@@ -108,6 +108,7 @@ const struct cuda_function *cuda__function(uint32_t fn)
 	return fn < FUNCTIONS ? &functions[fn] : NULL;
 }
 
+/* True if the file's sites have one at this offset. */
 static bool has_site_at(const struct cuda_file *file, uint64_t offset)
 {
 	size_t i;
@@ -137,6 +138,7 @@ static void add_site(const struct search *search, uint32_t fn, const struct elf_
 	    elf__vaddr_to_offset(search->elf, sym->value, &offset) ||
 	    !maps__find_code(search->maps, search->map, offset))
 		return;
+	/* A return probe cannot be where a function only jumps on. */
 	if (site__of_symbol(search->elf, sym, functions[fn].op != CUDA_SET_DEVICE, search->args,
 			    &in)) {
 		file->refused++;
@@ -165,8 +167,8 @@ static size_t split_name(const char *name, size_t *form_len, unsigned long *form
 	return base - 2;
 }
 
-/* Adds the site of a function that is a known one with another suffix (_ptsz). Notes a newer form
- * of a known function. Returns 0, to continue. */
+/* Adds the site of a function that is a known one with another suffix (_ptsz). Notes a form of a
+ * known function that is newer than those in the table. Returns 0, to continue. */
 static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 {
 	unsigned long form, known, newest = 0;

@@ -24,7 +24,9 @@
 #define SINGLE 32u
 #define COUNTS (ARRAYS * STAT_ARRAY)
 #define COUNTS_LAST (COUNTS + 2 * SINGLE)
-#define COUNTS_SIZE (16u + SINGLES * SINGLE)
+#define OOMS 8u /* offset of num_ooms from num_alloc_retries */
+#define RETRIES_AND_OOMS 16u
+#define COUNTS_SIZE (RETRIES_AND_OOMS + SINGLES * SINGLE)
 #define STATS (COUNTS_LAST + COUNTS_SIZE)
 #define COUNT_MAX (UINT64_C(1) << 40)
 
@@ -36,16 +38,17 @@ static bool counts_like(const uint8_t *p, size_t at)
 
 	stat_array__parse(p + at - STAT_ARRAY, &s);
 	if (!stat_array__like(&s) || proc__word(p + at) > COUNT_MAX ||
-	    proc__word(p + at + 8) > COUNT_MAX)
+	    proc__word(p + at + OOMS) > COUNT_MAX)
 		return false;
 	for (unsigned i = 0; i < SINGLES; i++) {
-		const uint8_t *q = p + at + 16 + i * SINGLE;
+		const uint8_t *q = p + at + RETRIES_AND_OOMS + i * SINGLE;
 		uint64_t current = proc__word(q);
 		uint64_t peak = proc__word(q + 8);
-		uint64_t up = proc__word(q + 16);
-		uint64_t down = proc__word(q + 24);
+		uint64_t plus = proc__word(q + 16);
+		uint64_t minus = proc__word(q + 24);
 
-		if (current > peak || up < down || up - down != current || peak > up)
+		/* current is what was added less what was removed. */
+		if (current > peak || plus < minus || plus - minus != current || peak > plus)
 			return false;
 	}
 	return true;
@@ -87,7 +90,7 @@ static void parse_stats(const struct cudaalloc *alloc, const uint8_t *p, size_t 
 	if (!counts)
 		return;
 	ret->retries = proc__word(p + counts);
-	ret->ooms = proc__word(p + counts + 8);
+	ret->ooms = proc__word(p + counts + OOMS);
 }
 
 /* Finds the device allocators. 0 or -errno. */

@@ -11,6 +11,14 @@
 #define SAMPLES 2048u  /* maximum of live samples, and of cached ones */
 #define LINKED 256u    /* samples whose neighbours are read */
 #define LINK_SPAN 0x40 /* prev and next are within this many bytes after ptr */
+#define SIZE_ALIGN 512 /* kMinBlockSize, of which sums are multiples */
+#define FIRST_STATS 40 /* DeviceStats are not before this offset in a device allocator */
+/* A StatArray has a Stat for all blocks, for those of the small pool and for those of the large
+ * one. Offsets in a Stat, after the current value. */
+#define STAT 32
+#define STAT_PEAK 8
+#define STAT_ALLOCATED 16
+#define STAT_FREED 24
 
 struct sample {		  /* a Block, read while its fields are searched */
 	uint64_t at, key; /* at: address of the Block; key: its ptr by the map, 0: a cached block */
@@ -290,6 +298,7 @@ static int read_neighbours(struct search *search, struct neighbour **ret, size_t
  * back. */
 static void find_links(struct search *search, const struct neighbour *neighbours, size_t n)
 {
+	/* by the words at which next and prev may be */
 	unsigned votes[LINK_SPAN / 8][LINK_SPAN / 8] = { { 0 } }, best = 0;
 	int *field = search->layout->field, base = field[F_PTR];
 
@@ -326,6 +335,7 @@ static void find_links(struct search *search, const struct neighbour *neighbours
  * the flags, if they are 0 in all samples. */
 static void guess_links(struct search *search)
 {
+	/* prev: the first multiple of 8 after the flags */
 	int *field = search->layout->field, prev = (field[F_ALLOCATED] + 8) & ~7;
 
 	for (size_t i = 0; i < search->nlive; i++) {
@@ -477,11 +487,11 @@ static int find_active(struct search *search)
 
 void stat_array__parse(const uint8_t *p, struct stat_array *ret)
 {
-	for (int i = 0; i < 3; i++, p += 32) {
+	for (int i = 0; i < 3; i++, p += STAT) {
 		ret->current[i] = proc__word(p);
-		ret->peak[i] = proc__word(p + 8);
-		ret->allocated[i] = proc__word(p + 16);
-		ret->freed[i] = proc__word(p + 24);
+		ret->peak[i] = proc__word(p + STAT_PEAK);
+		ret->allocated[i] = proc__word(p + STAT_ALLOCATED);
+		ret->freed[i] = proc__word(p + STAT_FREED);
 	}
 }
 
@@ -491,6 +501,7 @@ bool stat_array__like(const struct stat_array *s)
 		if (s->current[i] >> 62 || s->peak[i] >> 62 || s->current[i] > s->peak[i])
 			return false;
 	}
+	/* The first is the sum of the two pools'. */
 	return s->current[0] == s->current[1] + s->current[2] &&
 	       s->allocated[0] == s->allocated[1] + s->allocated[2] &&
 	       s->freed[0] == s->freed[1] + s->freed[2];
@@ -513,8 +524,8 @@ static bool stats_like(const uint8_t *bytes, uint64_t some_live, uint64_t some_b
 	blocks = stats[STATS_BLOCKS].current[0];
 	return blocks >= some_live - some_live / 4 && stats[STATS_ACTIVE].current[0] >= blocks &&
 	       allocated->current[0] >= some_bytes - some_bytes / 4 &&
-	       !(allocated->current[0] % 512) && !(reserved->current[0] % 512) &&
-	       allocated->current[0] / 512 >= blocks &&
+	       !(allocated->current[0] % SIZE_ALIGN) && !(reserved->current[0] % SIZE_ALIGN) &&
+	       allocated->current[0] / SIZE_ALIGN >= blocks &&
 	       reserved->current[0] >= allocated->current[0] &&
 	       reserved->peak[0] >= allocated->peak[0];
 }
@@ -525,7 +536,7 @@ static void find_stats(struct search *search)
 {
 	int *field = search->layout->field;
 
-	for (int off = 40; off + STATS_NR * (int)STAT_ARRAY <= field[F_LARGE]; off += 8) {
+	for (int off = FIRST_STATS; off + STATS_NR * (int)STAT_ARRAY <= field[F_LARGE]; off += 8) {
 		unsigned yes = 0, no = 0;
 
 		for (size_t d = 0; d < search->devices.n; d++) {

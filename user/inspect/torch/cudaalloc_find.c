@@ -14,6 +14,9 @@
 #define POOL_OWNER 8u
 #define POOL_TAIL 16u
 #define PRIVATE_ENTRY 32u /* {distance, two halves of the id, PrivatePool *} */
+#define PRIVATE_ID 8u
+#define PRIVATE_POOL 24u
+#define LEAST_DEVICE 512u /* bytes that a device allocator has at least */
 
 /* ---- pools ---- */
 
@@ -94,7 +97,7 @@ static bool find_own_pools(const uint8_t *words, size_t len, uint64_t addr, stru
 			layout->field[F_SETS] = (int)n;
 			return true;
 		}
-		off += n * TREE_HEADER - 8;
+		off += n * TREE_HEADER - 8; /* goes on after its sets */
 	}
 	return false;
 }
@@ -141,7 +144,7 @@ static int on_private(void *arg, const uint8_t *entry)
 	struct private_ctx *ctx = arg;
 	uint8_t words[POOL_WINDOW];
 	struct tree trees[MAX_SETS];
-	uint64_t addr = proc__word(entry + 24), owner;
+	uint64_t addr = proc__word(entry + PRIVATE_POOL), owner;
 	unsigned n, sets = (unsigned)ctx->layout->field[F_SETS];
 	bool small;
 	long len;
@@ -154,15 +157,15 @@ static int on_private(void *arg, const uint8_t *entry)
 	len = cudaalloc_mem__read_window(ctx->alloc->proc, addr, words, sizeof(words));
 	if (len < 0)
 		return (int)len;
-	for (size_t off = 0; off + sets * TREE_HEADER + 16 <= (size_t)len; off += 8) {
+	for (size_t off = 0; off + sets * TREE_HEADER + POOL_TAIL <= (size_t)len; off += 8) {
 		struct pool pool = { .device = (uint8_t)ctx->device };
 
 		n = parse_pool(words, (size_t)len, addr, off, sets, trees, &small, &owner);
 		if (!n || owner != addr)
 			continue;
 		pool.addr = addr + off;
-		pool.id[0] = proc__word(entry + 8);
-		pool.id[1] = proc__word(entry + 16);
+		pool.id[0] = proc__word(entry + PRIVATE_ID);
+		pool.id[1] = proc__word(entry + PRIVATE_ID + 8);
 		pool.small = small;
 		err = add_pool(ctx->ret, &pool, trees, n);
 		if (err)
@@ -192,7 +195,7 @@ static int add_private_pools(struct private_ctx *ctx, const struct device *devic
 		if (err == -EFAULT)
 			/* a table with smaller entries, read beyond its end */
 			err = 0;
-		off += TABLE_HEADER - 8;
+		off += TABLE_HEADER - 8; /* goes on after this table */
 	}
 	return err;
 }
@@ -237,9 +240,11 @@ static int read_device(const struct cudaalloc *alloc, uint64_t addr, struct devi
 	uint64_t chunk;
 	long got;
 
-	if (!proc__read_u64(alloc->proc, addr - 8, &chunk) && (chunk & ~UINT64_C(7)) >= 512 &&
-	    (chunk & ~UINT64_C(7)) <= DEVICE_WINDOW)
-		want = (chunk & ~UINT64_C(7)) - 8;
+	chunk = 0;
+	proc__read_u64(alloc->proc, addr - 8, &chunk);
+	chunk &= ~UINT64_C(7); /* flags */
+	if (chunk >= LEAST_DEVICE && chunk <= DEVICE_WINDOW)
+		want = chunk - 8;
 	ret->window = malloc(want);
 	if (!ret->window)
 		return -ENOMEM;
@@ -271,7 +276,8 @@ static void split_windows(struct devices *devices)
 	}
 }
 
-/* vector: {begin, end, end of storage} of pointers. 0, -ESTALE: not such a vector, or -errno. */
+/* Reads all device allocators. vector: {begin, end, end of storage} of pointers to them. 0,
+ * -ESTALE: not such a vector, or -errno. */
 static int read_devices(const struct cudaalloc *alloc, const uint8_t *vector, struct devices *ret)
 {
 	uint64_t begin = proc__word(vector);

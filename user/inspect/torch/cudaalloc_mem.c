@@ -10,6 +10,24 @@
 #include "inspect/torch/cudaalloc_internal.h"
 
 #define PAGE 4096u
+/* Offsets in the header of a ska::flat_hash_map, after the address of its entries. */
+#define TABLE_MASK 8u
+#define TABLE_LOOKUPS 17u
+#define TABLE_LOAD 20u
+#define TABLE_COUNT 24u
+#define HALF_FLOAT 0x3f000000u /* 0.5f */
+#define MOST_LOOKUPS 64u
+/* Offsets in the header of a std::set; its node from the color on. */
+#define TREE_NODE 8u
+#define TREE_ROOT 16u
+#define TREE_LEFT 24u
+#define TREE_RIGHT 32u
+#define TREE_COUNT 40u
+/* Offsets in a node of a std::set, after its color. */
+#define NODE_PARENT 8u
+#define NODE_LEFT 16u
+#define NODE_RIGHT 24u
+#define NODE_VALUE 32u
 
 /* ---- reading ---- */
 
@@ -23,6 +41,7 @@ long cudaalloc_mem__read_window(const struct proc *proc, uint64_t addr, uint8_t 
 	err = proc__read(proc, addr, buf, len);
 	if (!err)
 		return (long)len;
+	/* Part of it cannot be read: reads page by page up to that part. */
 	while (err == -EFAULT && done < len) {
 		n = PAGE - (addr + done) % PAGE;
 		if (n > len - done)
@@ -188,16 +207,16 @@ void addrs__free(struct addrs *addrs)
 bool table__parse(const uint8_t *h, struct table *ret)
 {
 	uint64_t entries = proc__word(h);
-	uint64_t mask = proc__word(h + 8);
-	uint64_t count = proc__word(h + 24);
-	uint8_t lookups = h[17];
+	uint64_t mask = proc__word(h + TABLE_MASK);
+	uint64_t count = proc__word(h + TABLE_COUNT);
+	uint8_t lookups = h[TABLE_LOOKUPS];
 	uint32_t load;
 
-	memcpy(&load, h + 20, sizeof(load));
-	if (load != 0x3f000000u || !pointer_like(entries) || (mask & (mask + 1)) ||
+	memcpy(&load, h + TABLE_LOAD, sizeof(load));
+	if (load != HALF_FLOAT || !pointer_like(entries) || (mask & (mask + 1)) ||
 	    mask >= MAX_BLOCKS * 4ull)
 		return false;
-	if (!lookups || lookups > 64 || count > mask + 1 || (!mask && count))
+	if (!lookups || lookups > MOST_LOOKUPS || count > mask + 1 || (!mask && count))
 		return false;
 	ret->entries = entries;
 	ret->slots = mask + lookups;
@@ -244,15 +263,15 @@ int table__each(const struct proc *proc, const struct table *table, size_t width
 
 bool tree__parse(const uint8_t *h, uint64_t addr, struct tree *ret)
 {
-	uint64_t root = proc__word(h + 16);
-	uint64_t left = proc__word(h + 24);
-	uint64_t right = proc__word(h + 32);
-	uint64_t count = proc__word(h + 40);
-	uint64_t head = addr + 8;
+	uint64_t root = proc__word(h + TREE_ROOT);
+	uint64_t left = proc__word(h + TREE_LEFT);
+	uint64_t right = proc__word(h + TREE_RIGHT);
+	uint64_t count = proc__word(h + TREE_COUNT);
+	uint64_t head = addr + TREE_NODE; /* the root's parent, and the ends of an empty set */
 	uint32_t colour;
 
 	/* the colour's four padding bytes are not initialized */
-	memcpy(&colour, h + 8, sizeof(colour));
+	memcpy(&colour, h + TREE_NODE, sizeof(colour));
 	if (colour)
 		return false;
 	if (!root && (left != head || right != head || count))
@@ -301,7 +320,7 @@ static int on_node(void *ctx, size_t i, const uint8_t *data)
 	uint64_t left, right, value;
 	int err = 0;
 
-	if (!data || proc__word(data + 8) != ref->parent) {
+	if (!data || proc__word(data + NODE_PARENT) != ref->parent) {
 		walk->torn = true;
 		return 0;
 	}
@@ -312,9 +331,9 @@ static int on_node(void *ctx, size_t i, const uint8_t *data)
 	}
 	walk->nodes_left--;
 	walk->found++;
-	left = proc__word(data + 16);
-	right = proc__word(data + 24);
-	value = proc__word(data + 32);
+	left = proc__word(data + NODE_LEFT);
+	right = proc__word(data + NODE_RIGHT);
+	value = proc__word(data + NODE_VALUE);
 	if (pointer_like(value))
 		err = addrs__add(walk->out, value);
 	else
@@ -358,6 +377,7 @@ int cudaalloc_mem__tree_values(const struct proc *proc, const struct tree *t, si
 		if (t[i].root)
 			err = level_add(&walk.now, t[i].root, t[i].head);
 	}
+	/* 64: nodes that were added since the counts were read */
 	walk.nodes_left = total < most ? total + 64 : most;
 	while (!err && walk.now.n) {
 		err = read_level(proc, &walk);

@@ -44,7 +44,8 @@ struct pass {
 
 /* CUDA's alignment of addresses. PyTorch rounds sizes to 512, not a segment's start. */
 #define POINTER_ALIGN 256
-#define LINK_ROUNDS 4 /* rounds of adding blocks found only through neighbours */
+#define SIZE_ALIGN 512 /* kMinBlockSize */
+#define LINK_ROUNDS 4  /* rounds of adding blocks found only through neighbours */
 
 struct gather {
 	const struct cudaalloc *alloc;
@@ -241,13 +242,14 @@ static void add_raw(struct pass *pass, uint64_t pointer)
 /* True if the fields of a Block in a known pool are possible. */
 static bool in_range(const struct raw *raw)
 {
-	if (!raw->ptr || !raw->size || raw->size % 512 || raw->size >> 48 || raw->ptr >> 56 ||
-	    raw->ptr % POINTER_ALIGN)
+	if (!raw->ptr || !raw->size || raw->size % SIZE_ALIGN || raw->size >> 48 ||
+	    raw->ptr >> 56 || raw->ptr % POINTER_ALIGN)
 		return false;
 	if (raw->allocated > 1 || raw->mapped > 1 || raw->device != raw->pool->device)
 		return false;
 	if ((raw->prev && !pointer_like(raw->prev)) || (raw->next && !pointer_like(raw->next)))
 		return false;
+	/* A block that is allocated is mapped, and as large as was requested. */
 	return !raw->allocated || (raw->mapped && raw->requested && raw->requested <= raw->size);
 }
 
@@ -430,7 +432,7 @@ static int run_pass(const struct cudaalloc *alloc, const struct layout *layout, 
 	if (err)
 		return err;
 	err = devices__pools(alloc, layout, &ret->devices, &ret->pools);
-	if (err == 1)
+	if (err == 1) /* torn */
 		mark_torn(ret, "a set of blocks was changing");
 	if (err >= 0) {
 		ret->state = calloc(ret->devices.n, sizeof(*ret->state));
@@ -525,6 +527,7 @@ static void walk_segment(struct build *build, uint32_t head)
 		    raws[next].ptr != st->end || raws[next].pool != st->pool ||
 		    raws[next].stream != raws[i].stream)
 			return;
+		/* An expandable segment ends with a block that is not mapped. */
 		if (!raws[next].mapped) {
 			st->whole = st->expandable = true;
 			return;
@@ -692,6 +695,7 @@ static void emit_block(struct build *build, const struct raw *raw, uint32_t segm
 		mark_torn(build->pass, "a block was being handed out");
 		return; /* allocated, but not in the map: uncertain */
 	}
+	/* An allocated block is in the map and in active_blocks; a cached one is in neither. */
 	if (raw->allocated != (raw->active && raw->mapkey))
 		mark_torn(build->pass, "a block was being handed out or freed");
 	out = &ret->blocks[ret->nblocks++];
@@ -873,7 +877,7 @@ static void find_more_stats(struct cudaalloc *alloc, const struct layout *layout
 	add_up(st, sums);
 	for (int off = field[F_STATS] + STATS_NR * (int)STAT_ARRAY;
 	     off + (int)STAT_ARRAY <= field[F_LARGE]; off += 8) {
-		bool fits = true, any = false;
+		bool fits = true, any = false; /* any: a device's sum is not 0 */
 
 		for (size_t d = 0; d < pass->devices.n && fits; d++) {
 			uint64_t want = active < 0 ? sums[d].active : sums[d].requested;
@@ -891,7 +895,7 @@ static void find_more_stats(struct cudaalloc *alloc, const struct layout *layout
 			return;
 		}
 		active = off;
-		off += (int)STAT_ARRAY - 8;
+		off += (int)STAT_ARRAY - 8; /* goes on after this array */
 	}
 }
 

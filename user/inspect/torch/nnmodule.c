@@ -147,7 +147,7 @@ static bool has_name(const struct python *py, struct pymem *mem, uint64_t tuple,
 	uint64_t n, item;
 	char text[64];
 
-	if (pymem__u64(mem, tuple + layout->tuple_item - 8, &n))
+	if (pymem__u64(mem, tuple + layout->tuple_item - 8, &n /* ob_size precedes the items */))
 		return false;
 	for (uint64_t i = 0; i < n && i < NAMES; i++) {
 		if (pymem__u64(mem, tuple + layout->tuple_item + 8 * i, &item) ||
@@ -207,6 +207,7 @@ int nnmodules__first_called(const struct python *py, uint64_t *addr, const char 
 		      ?: pymem__u64(&mem, self + layout->ob_type + RECORD, &record);
 	if (err)
 		return err;
+	/* Check that it is the record of this function. */
 	err = pymem__u64(&mem, record, &text)
 		      ?: pymem__read(&mem, text, found_name, strlen(*name) + 1);
 	if (err)
@@ -285,6 +286,7 @@ struct nnmodules *nnmodules__new(const struct python *py)
 	return modules;
 }
 
+/* Forgets the names of all modules that are outside the trees of their roots. */
 static void forget_strays(struct nnmodules *modules)
 {
 	for (size_t i = 0; i < modules->nstrays; i++)
@@ -451,6 +453,7 @@ static int get_root(struct nnmodules *modules, uint64_t addr, struct root **ret)
 	int err;
 
 	err = pydict__type_of(&modules->mem, addr, &type);
+	/* Another object has the address now. */
 	if (root && (err || root->type != type)) {
 		drop_root(modules, root);
 		root = NULL;
@@ -495,6 +498,7 @@ static int read_class_name(struct nnmodules *modules, uint64_t type, char *buf)
 	return pytype__name(&modules->mem, type, buf, NN_MAX_CLASS);
 }
 
+/* Returns the name that a module outside the trees got under this root; NULL: none. */
 static const struct stray *find_stray(const struct nnmodules *modules, uint64_t addr, uint64_t root)
 {
 	uint64_t i;
@@ -548,7 +552,8 @@ static void join_names(struct nnmodules *modules, const char *name, const char *
 }
 
 /* Names a module outside the root's tree: the parent's name and "?". If the parent is outside, too,
- * but contains the module: the path below the parent. Returns 0 or -ENOMEM. */
+ * but contains the module: the path below the parent. Returns 0 or -ENOMEM. A stray is such a
+ * module. */
 static int name_stray(struct nnmodules *modules, uint64_t self, uint64_t type, struct root *root,
 		      uint64_t root_addr, uint64_t parent)
 {
@@ -663,6 +668,7 @@ int nnmodules__set_prefix(struct nnmodules *modules, uint64_t root, uint64_t typ
 
 	if (!strcmp(prefix_of(modules, root, type), text))
 		return 0;
+	/* Names that were returned change if the root was read already. */
 	for (i = 0; i < modules->nroots; i++)
 		modules->urgent |= modules->roots[i].addr == root;
 	modules->changed |= modules->urgent;

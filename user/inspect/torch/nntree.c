@@ -167,7 +167,7 @@ static int find_component(struct walk *walk, uint64_t key, const struct nntree_n
 	return 0;
 }
 
-/* Adds a new module. The root is its own pending->parent. */
+/* Adds a new module with its name below its parent's. The root is its own pending->parent. */
 static int add_node(struct walk *walk, const struct pending *pending, uint32_t type)
 {
 	struct nntree *tree = walk->tree;
@@ -230,6 +230,7 @@ static int push_children(struct walk *walk, uint64_t addr, uint32_t self)
 	int err;
 
 	err = pydict__attrs(walk->mem, addr, type, &walk->attrs);
+	/* tensors: a module has some, or that is not known */
 	if (!walk->tree->tensors)
 		walk->tree->tensors = err ||
 				      has_value(walk, "_parameters", &walk->parameters_key) ||

@@ -111,6 +111,7 @@ static int find_kind(struct walk *walk, uint64_t vptr, enum cxx_kind *ret)
 	int err;
 
 	*ret = CXX_OTHER;
+	/* not a pointer */
 	if (vptr < 4096 || vptr % 8 || vptr >= 1ull << 56)
 		return 0;
 	if (map64__get(walk->kinds, vptr, &known)) {
@@ -138,7 +139,8 @@ static int add_piece(struct batch *batch, uint64_t addr, void *buf, size_t len)
 	return err;
 }
 
-/* Adds a span to read, with room for the word before it. All of it is in use. */
+/* Adds memory to read for the item, with room for the word before it. vectors, tight: as in struct
+ * span. Does nothing if the batch is full. */
 static int add_span(struct batch *batch, uint64_t addr, size_t len, uint32_t item, bool vectors,
 		    bool tight)
 {
@@ -247,7 +249,8 @@ static bool is_fatal(int err)
 	return err == -ESRCH || err == -EPERM || err == -ENOMEM;
 }
 
-/* Finds out which queued addresses are nodes, and their sizes. */
+/* Finds out which of the n queued addresses from index `from` on are nodes, and their sizes: of the
+ * chunk of malloc that begins 8 bytes before. */
 static int begin_batch(struct walk *walk, size_t from, size_t n)
 {
 	struct batch *batch = &walk->batch;
@@ -272,6 +275,7 @@ static int begin_batch(struct walk *walk, size_t from, size_t n)
 		*it = (struct item){ .node = walk->queue[from + i],
 				     .vptr = batch->head[i][1],
 				     .leaf = kind == CXX_ACCUMULATE };
+		/* where the next chunk's size is */
 		it->next = it->node - 8 + (size & ~SIZE_FLAGS);
 		err = find_class(walk, it->vptr, &it->cls);
 		if (err) {
@@ -456,6 +460,7 @@ static int add_saved(struct walk *walk, const struct cand *candidate)
 	int err;
 
 	if (walk->graph->nsaved >= MAX_SAVED ||
+	    /* what all nodes begin with, or the end of the chunk */
 	    (span->addr == it->node && candidate->off < it->common) ||
 	    (!span->tight && !it->leaf && candidate->off + SLACK + 8 > span->len))
 		return 0;
@@ -539,6 +544,7 @@ static int read_batch(struct walk *walk, size_t from, size_t n)
 	err = find_objects(walk);
 	objects = batch->nspans;
 	err = err ?: read_spans(walk, nodes);
+	/* First nodes and objects, which add spans for the buffers of their vectors. */
 	for (size_t i = 0; !err && i < objects; i++)
 		err = find_pointers(batch, i);
 	vectors = batch->nspans;
@@ -552,6 +558,7 @@ static int read_batch(struct walk *walk, size_t from, size_t n)
 	return err ?: add_candidates(walk);
 }
 
+/* Makes the tables of a walk. 0 or -ENOMEM; walk__free() must follow. */
 static int walk__init(struct walk *walk)
 {
 	walk->seen = map64__new();
@@ -692,7 +699,8 @@ size_t pygraph__find_flags(const struct pygraph *graph, const bool *grad_fn, con
 	size_t found = 0;
 
 	for (size_t at = FIRST; at + FLAGS <= PYGRAPH_AFTER; at += STEP) {
-		size_t good = 0, bad = 0, outputs = 0, others = 0;
+		size_t good = 0, bad = 0; /* saved tensors whose flags are possible, or not */
+		size_t outputs = 0, others = 0;
 
 		for (size_t i = 0; i < graph->nsaved; i++) {
 			const uint8_t *flags = graph->saved[i].after + at;
@@ -711,7 +719,7 @@ size_t pygraph__find_flags(const struct pygraph *graph, const bool *grad_fn, con
 		 * words may hold any value. */
 		if (!outputs || !others || good < MATCHES_NEEDED || bad * 2 > good)
 			continue;
-		if (found)
+		if (found) /* two places match: neither is certain */
 			return 0;
 		found = at;
 	}
@@ -762,7 +770,7 @@ static int index_edges(struct holders *holders, const struct pygraph *graph, con
 		       size_t n)
 {
 	uint32_t from, to;
-	int err = number_node(holders, 0, &from); /* no node */
+	int err = number_node(holders, 0, &from); /* no node has number 0 */
 
 	for (size_t i = 0; !err && i < n; i++)
 		err = number_node(holders, roots[i], &holders->roots[i]);
@@ -806,7 +814,8 @@ static uint32_t last_keeper(struct holders *holders, uint32_t tensor)
 	return end;
 }
 
-/* Searches from a tensor's node; tensor: 1 + its number. */
+/* Marks with the tensor's number all nodes that its own node leads to. tensor: 1 + its index. Where
+ * another tensor's node is reached, notes that this tensor keeps it, too. */
 static void mark_reachable(struct holders *holders, uint32_t tensor)
 {
 	uint32_t n = 0, start = holders->roots[tensor - 1];

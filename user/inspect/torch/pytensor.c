@@ -70,7 +70,27 @@ static int shapes__number(struct shapes *shapes, const int64_t *sizes, uint32_t 
 #define MAX_BASES 16  /* base classes between a node's class and Node */
 #define AT_ONCE 2048u /* tensors in one round of reads */
 #define TRIES 4
-#define LOOKED_AT 256u /* tensors compared with each layout */
+#define LOOKED_AT 256u	     /* tensors compared with each layout */
+#define FEWER_IMPL_BYTES 192 /* where IMPL_BYTES cannot be read */
+
+#define INFO_NAME 8u /* offset of the name in a std::type_info */
+/* Offsets behind sizes_and_strides_ in a TensorImpl: numel_, data_type_, device_opt_. */
+#define AFTER_NUMEL 8u
+#define AFTER_DTYPE 16u
+#define AFTER_DEVICE 18u
+#define AFTER_BYTES 24u
+/* Offsets from data_ptr_ in a StorageImpl: context, deleter, device, size_bytes_. */
+#define DATA_CONTEXT 8u
+#define DATA_DELETER 16u
+#define DATA_DEVICE 24u
+#define DATA_SIZE 32u
+#define PY_FLAGS 3ull /* bits of a pointer to a Python object that are flags */
+/* Limits of what is plausible. */
+#define MOST_ELEMENTS (1ull << 56)
+#define MOST_BYTES (1ull << 50)
+#define LAST_DTYPE 63
+#define LAST_DEVICE_TYPE 31
+#define LAST_DEVICE 63
 
 /* ---- C++ objects ---- */
 
@@ -82,13 +102,14 @@ static bool is_pointer(uint64_t p)
 	return p >= 4096 && p % 8 == 0 && p < 1ull << 56;
 }
 
-/* Mangled type name from type information (C++ ABI): "N3c1010TensorImplE". */
+/* Mangled type name from type information (C++ ABI): "N3c1010TensorImplE". Reads it in small
+ * pieces, because the memory after it may not be readable. */
 static int info_name(const struct proc *proc, uint64_t info, char *buf, size_t size)
 {
 	uint64_t name;
 	int err;
 
-	err = is_pointer(info) ? proc__read_u64(proc, info + 8, &name) : -EFAULT;
+	err = is_pointer(info) ? proc__read_u64(proc, info + INFO_NAME, &name) : -EFAULT;
 	for (size_t at = 0; !err && at < size - 1; at += 16) {
 		size_t piece = size - 1 - at < 16 ? size - 1 - at : 16;
 
@@ -202,25 +223,25 @@ static unsigned width_of(uint8_t dtype)
  * offset is wrong. */
 static bool parse_impl(const uint8_t *impl, unsigned sizes, bool flag_first, struct pytensor *ret)
 {
-	/* storage_offset_ (at 0), numel_ (8), data_type_ (16), device_opt_ (18) */
 	const uint8_t *after = impl + sizes + SIZES_BYTES;
 	uint64_t ndim = proc__word(impl + sizes);
-	uint64_t offset = proc__word(after);
-	uint64_t numel = proc__word(after + 8);
+	uint64_t offset = proc__word(after); /* storage_offset_ */
+	uint64_t numel = proc__word(after + AFTER_NUMEL);
 	uint64_t product = 1;
-	const uint8_t *device = after + 18 + flag_first;
-	uint8_t has_device = after[flag_first ? 18 : 20];
-	int8_t index = (int8_t)device[1], last_index = device[0] ? 63 : 0;
+	const uint8_t *device = after + AFTER_DEVICE + flag_first;
+	uint8_t has_device = after[AFTER_DEVICE + (flag_first ? 0 : 2)];
+	int8_t index = (int8_t)device[1], last_index = device[0] ? LAST_DEVICE : 0;
 	uint16_t dtype;
 
-	memcpy(&dtype, after + 16, sizeof(dtype));
-	if (ndim > MAX_DIMS || offset > 1ull << 56 || numel > 1ull << 56 || dtype > 63 ||
-	    has_device != 1 || device[0] > 31 || index < -1 || index > last_index)
+	memcpy(&dtype, after + AFTER_DTYPE, sizeof(dtype));
+	if (ndim > MAX_DIMS || offset > MOST_ELEMENTS || numel > MOST_ELEMENTS ||
+	    dtype > LAST_DTYPE || has_device != 1 || device[0] > LAST_DEVICE_TYPE || index < -1 ||
+	    index > last_index)
 		return false;
 	for (size_t i = 0; ndim <= INLINE_DIMS && i < ndim; i++) {
 		uint64_t n = proc__word(impl + sizes + SIZES_AT + 8 * i);
 
-		if (n > 1ull << 56 || __builtin_mul_overflow(product, n, &product))
+		if (n > MOST_ELEMENTS || __builtin_mul_overflow(product, n, &product))
 			return false;
 	}
 	if (ndim <= INLINE_DIMS && product != numel)
@@ -243,6 +264,7 @@ static bool is_meta(const uint8_t *storage, unsigned at)
 /* Bytes of its storage that a tensor needs, from its sizes, strides and offset; 0: not known. */
 static uint64_t impl_extent(const uint8_t *impl, unsigned sizes, const struct pytensor *tensor)
 {
+	/* index of the last element, from the offset on */
 	uint64_t last = proc__word(impl + sizes + SIZES_BYTES);
 
 	if (!tensor->numel || tensor->ndim > INLINE_DIMS || !width_of(tensor->dtype))
@@ -251,10 +273,11 @@ static uint64_t impl_extent(const uint8_t *impl, unsigned sizes, const struct py
 		uint64_t stride = proc__word(impl + sizes + STRIDES_AT + 8 * i), step;
 		uint64_t n = proc__word(impl + sizes + SIZES_AT + 8 * i);
 
-		if (stride > 1ull << 56 || __builtin_mul_overflow(n - 1, stride, &step) ||
+		if (stride > MOST_ELEMENTS || __builtin_mul_overflow(n - 1, stride, &step) ||
 		    __builtin_add_overflow(last, step, &last))
 			return UINT64_MAX;
 	}
+	/* width_of() is in bits. */
 	return last > UINT64_MAX / 256 ? UINT64_MAX
 				       : ((last + 1) * width_of(tensor->dtype) + 7) / 8;
 }
@@ -411,7 +434,7 @@ static int round__init(struct round *round, struct pytensors *tensors)
 	round->storage = calloc(AT_ONCE, sizeof(*round->storage));
 	round->meta = calloc(AT_ONCE, sizeof(*round->meta));
 	round->words = calloc(AT_ONCE, sizeof(*round->words));
-	round->impl_len = tensors->layout.sizes + SIZES_BYTES + 24u;
+	round->impl_len = tensors->layout.sizes + SIZES_BYTES + AFTER_BYTES;
 	if (round->pieces && round->whose && round->err && round->impl && round->storage &&
 	    round->meta && round->words)
 		return 0;
@@ -481,8 +504,7 @@ static int take_impl(struct round *round, struct pytensor *tensor, size_t i)
 	tensor->state = PYTENSOR_NO_STORAGE;
 	tensor->storage = proc__word(impl + round->tensors->layout.storage);
 	if (round->tensors->layout.pyobj)
-		tensor->pyobj = proc__word(impl + round->tensors->layout.pyobj) &
-				~3ull; /* without flags */
+		tensor->pyobj = proc__word(impl + round->tensors->layout.pyobj) & ~PY_FLAGS;
 	return 0;
 }
 
@@ -522,21 +544,21 @@ static int take_storage(struct round *round, struct pytensor *tensor, size_t i)
 	}
 	/* StorageImpl has the device, too, and they must agree. A tensor fits into its storage,
 	 * unless the storage was emptied. */
-	if (bytes[data + 24] != tensor->device_type ||
-	    (tensor->device_type && bytes[data + 25] != tensor->device_index))
+	if (bytes[data + DATA_DEVICE] != tensor->device_type ||
+	    (tensor->device_type && bytes[data + DATA_DEVICE + 1] != tensor->device_index))
 		return 0;
 	tensor->addr = proc__word(bytes + data);
-	tensor->size = proc__word(bytes + data + 32);
+	tensor->size = proc__word(bytes + data + DATA_SIZE);
 	/* Allocators use the memory's address as context. Its position among the two words depends
 	 * on std::tuple. */
-	tensor->context = proc__word(bytes + data + 8) != tensor->addr &&
-			  proc__word(bytes + data + 16) != tensor->addr;
+	tensor->context = proc__word(bytes + data + DATA_CONTEXT) != tensor->addr &&
+			  proc__word(bytes + data + DATA_DELETER) != tensor->addr;
 	if (!tensor->addr || !tensor->size) {
 		tensor->state = PYTENSOR_NO_STORAGE;
 		return 0;
 	}
 	need = impl_extent(round->impl[i], round->tensors->layout.sizes, tensor);
-	if (tensor->size <= 1ull << 50 && need <= tensor->size)
+	if (tensor->size <= MOST_BYTES && need <= tensor->size)
 		tensor->state = PYTENSOR_OK;
 	return 0;
 }
@@ -712,9 +734,10 @@ int pytensors__read(struct pytensors *tensors, struct pytensor *tensor, size_t n
  * the TensorImpl. 0: not found. */
 static unsigned find_copied_sizes(const struct mt_rec_tensor *copy, struct pytensor *ret)
 {
-	for (unsigned at = 32; at + 8 + SIZES_BYTES + 24 <= sizeof(copy->impl); at += 8) {
-		if ((proc__word(copy->impl + at) & ~3ull) != copy->object)
+	for (unsigned at = 32; at + 8 + SIZES_BYTES + AFTER_BYTES <= sizeof(copy->impl); at += 8) {
+		if ((proc__word(copy->impl + at) & ~PY_FLAGS) != copy->object)
 			continue;
+		/* The version of PyTorch decides whether device_opt_ has its flag first. */
 		if (parse_impl(copy->impl, at + 8, false, ret) ||
 		    parse_impl(copy->impl, at + 8, true, ret))
 			return at + 8;
@@ -727,10 +750,11 @@ static bool copied_data_fits(const struct mt_rec_tensor *copy, unsigned at, uint
 			     const struct pytensor *t)
 {
 	const uint8_t *data = copy->storage + at;
-	uint64_t size = proc__word(data + 32);
+	uint64_t size = proc__word(data + DATA_SIZE);
 
-	return data[24] == t->device_type && (!data[24] || data[25] == t->device_index) &&
-	       proc__word(data) >= 4096 && size && size <= 1ull << 50 && need <= size;
+	return data[DATA_DEVICE] == t->device_type &&
+	       (!data[DATA_DEVICE] || data[DATA_DEVICE + 1] == t->device_index) &&
+	       proc__word(data) >= 4096 && size && size <= MOST_BYTES && need <= size;
 }
 
 /* Sets the fields of the tensor's storage, if it has memory. */
@@ -747,7 +771,7 @@ static int take_copied_storage(struct pytensors *tensors, const struct mt_rec_te
 			continue;
 		ret->storage = copy->storage_at;
 		ret->addr = proc__word(copy->storage + at);
-		ret->size = proc__word(copy->storage + at + 32);
+		ret->size = proc__word(copy->storage + at + DATA_SIZE);
 		ret->state = PYTENSOR_OK;
 		break;
 	}
@@ -940,7 +964,7 @@ static size_t elect(const size_t *votes, size_t n, size_t *ret)
  * whose object has ended. 0, -EAGAIN, -ENOTSUP or the error of a read. */
 static int find_cdata(struct search *search)
 {
-	size_t votes[4] = { 0 }, at = 0, n, kept = 0;
+	size_t votes[4] = { 0 } /* for the words after the object's head */, at = 0, n, kept = 0;
 	enum cxx_kind kind;
 	int err;
 
@@ -990,7 +1014,7 @@ static int read_sample_impls(struct search *search)
 		err = proc__read(search->owner->proc, sample->impl_at, sample->impl,
 				 sample->impl_len);
 		if (err == -EFAULT) {
-			sample->impl_len = 192;
+			sample->impl_len = FEWER_IMPL_BYTES;
 			err = proc__read(search->owner->proc, sample->impl_at, sample->impl,
 					 sample->impl_len);
 		}
@@ -1031,7 +1055,7 @@ static void find_pyobj(struct search *search)
 
 	for (size_t i = 0; i < search->n; i++)
 		for (size_t k = 4; k < 12; k++)
-			votes[k] += (proc__word(search->v[i].impl + 8 * k) & ~3ull) ==
+			votes[k] += (proc__word(search->v[i].impl + 8 * k) & ~PY_FLAGS) ==
 				    search->v[i].obj;
 	/* Without this offset, only tensors inside wrappers lose their names. */
 	if (elect(votes, 12, &at) * 10 >= search->n * 9)
@@ -1049,7 +1073,7 @@ static int find_sizes(struct search *search)
 		for (size_t k = 8; k < 26; k++) {
 			unsigned sizes = 8 * (k / 2);
 
-			if (sizes + SIZES_BYTES + 24 > search->v[i].impl_len ||
+			if (sizes + SIZES_BYTES + AFTER_BYTES > search->v[i].impl_len ||
 			    !parse_impl(search->v[i].impl, sizes, k % 2, &tensor))
 				continue;
 			votes[k]++;
@@ -1059,6 +1083,7 @@ static int find_sizes(struct search *search)
 		}
 	}
 	n = search->few && elect(shaped, 32, &at) ? votes[at] : elect(votes, 32, &at);
+	/* At least nine of ten samples must agree. */
 	if (n * 10 < search->n * 9 || shaped[at] < (search->few ? 1 : 2)) {
 		search->why = "sizes and type of a tensor were not found";
 		return n * 10 < search->n * 9 ? -ENOTSUP : -EAGAIN;
@@ -1100,21 +1125,22 @@ static int read_sample_storages(struct search *search)
  * the meta device. */
 static bool data_fits(const struct sample *sample, unsigned at, uint64_t need)
 {
-	const uint8_t *device = sample->storage + at + 24;
-	uint64_t size = proc__word(sample->storage + at + 32);
+	const uint8_t *device = sample->storage + at + DATA_DEVICE;
+	uint64_t size = proc__word(sample->storage + at + DATA_SIZE);
 	bool index_fits = device[1] == sample->tensor.device_index ||
 			  (!device[0] && device[1] == 0xff);
 
 	if (is_meta(sample->storage, at))
-		return size < 1ull << 50;
-	return device[0] == sample->tensor.device_type && index_fits && size < 1ull << 50 &&
+		return size < MOST_BYTES;
+	return device[0] == sample->tensor.device_type && index_fits && size < MOST_BYTES &&
 	       (need <= size || !proc__word(sample->storage + at));
 }
 
-/* Finds data_ptr_: the device and the size in bytes must fit in nearly all samples, and be exactly
- * what the shape needs in some. */
+/* Finds data_ptr_ among the first words of a storage: the device and the size in bytes must fit in
+ * nearly all samples, and be exactly what the shape needs in some. */
 static int find_data(struct search *search)
 {
+	/* number of samples that fit, by the word k at which data_ptr_ may be */
 	size_t votes[8] = { 0 }, exact[8] = { 0 }, all = 0, at = 0, n;
 	bool memory = false;
 
@@ -1135,7 +1161,7 @@ static int find_data(struct search *search)
 			exact[k] += need &&
 				    (!search->few || sample->tensor.numel >= FEW_ELEMENTS) &&
 				    proc__word(sample->storage + 8 * k) &&
-				    proc__word(sample->storage + 8 * k + 32) == need;
+				    proc__word(sample->storage + 8 * k + DATA_SIZE) == need;
 		}
 	}
 	/* On the CPU a pointer may look like a size, but not like exactly the size that the shape
@@ -1179,7 +1205,7 @@ static int find_grad(struct search *search)
 	}
 	if (!metas || (strings && strings != metas))
 		return 0;
-	grad = strings ? 40 : 16;
+	grad = strings ? 40 : 16; /* after a std::string of the new ABI, or of the old one */
 	for (size_t i = 0; i < search->n; i++) {
 		struct sample *sample = &search->v[i];
 
@@ -1192,8 +1218,8 @@ static int find_grad(struct search *search)
 		if (kind == CXX_UNDEFINED)
 			continue;
 		if (kind != CXX_TENSOR ||
-		    proc__read_u64(search->owner->proc, at + search->layout.sizes + SIZES_BYTES + 8,
-				   &numel) ||
+		    proc__read_u64(search->owner->proc,
+				   at + search->layout.sizes + SIZES_BYTES + AFTER_NUMEL, &numel) ||
 		    numel != sample->tensor.numel)
 			wrong++;
 	}

@@ -209,7 +209,7 @@ static bool version_path(const char *lib, char *buf, size_t size)
 	int written;
 
 	if (text__starts(base, "_C.") && dir >= 7 && !memcmp(base - 7, "/torch/", 7))
-		;
+		; /* next to version.py */
 	else if ((text__starts(base, "libtorch") || text__starts(base, "libc10")) && dir >= 11 &&
 		 !memcmp(base - 11, "/torch/lib/", 11))
 		dir -= 4; /* without "lib/" */
@@ -219,8 +219,9 @@ static bool version_path(const char *lib, char *buf, size_t size)
 	return written > 0 && (size_t)written < size;
 }
 
-/* Reads the version next to the files of the lowest rank. A deleted file means that PyTorch was
- * replaced since: the version file is another version's. */
+/* Reads PyTorch's version from the version.py next to its libraries: those of the lowest rank that
+ * has any (see torch__rank()). A deleted library means that PyTorch was replaced since: the
+ * version.py is another version's. */
 static void find_version(const struct proc *proc, const struct maps *maps, char *buf, size_t size)
 {
 	const char *last = "";
@@ -412,7 +413,7 @@ static int hook_from_file(const struct proc *proc, const struct maps *maps, stru
 	if (i == SYMBOLS || !name)
 		return 0;
 	if (hook->found) {
-		hook->others++;
+		hook->others++; /* a second PyTorch, or a copy of the library */
 		return 0;
 	}
 	snprintf(hook->symbol, sizeof(hook->symbol), "%s", name);
@@ -420,10 +421,11 @@ static int hook_from_file(const struct proc *proc, const struct maps *maps, stru
 							    : maps__find_code(maps, file, offset);
 	if (!map)
 		return refuse_hook(hook, -ENOENT, "its code is not mapped");
-	hook->fixed = !elf__is_memory(elf);
+	hook->fixed = !elf__is_memory(elf); /* size and offset are from the file */
 	return set_hook(proc, elf, map, sym.value, offset, sym.size, w->args, hook);
 }
 
+/* By rank, then in the order of the maps. */
 static int file_cmp(const void *a, const void *b)
 {
 	const struct file *x = a, *y = b;
@@ -453,6 +455,7 @@ static size_t list_files(const struct maps *maps, struct file *files, size_t max
 	return n;
 }
 
+/* True if all functions were found without which nothing can be recorded. */
 static bool required_found(const struct hook *hooks)
 {
 	size_t i;
