@@ -23,6 +23,7 @@
 #define OBJECTS_AT_ONCE 16384	   /* between two checks of the time; about 2 ms */
 #define LAYOUT_TRIES 8		   /* attempts to find the layout of tensors that come and go */
 #define FEW_TENSORS 400		   /* with more, another attempt has the same result */
+#define LAST_TYPES 64		   /* types whose kind is kept next to the walk */
 
 const char *census_kind__name(enum census_kind k)
 {
@@ -114,14 +115,14 @@ struct walk {
 	struct {
 		uint64_t type;
 		enum type_kind kind;
-	} last[64];
+	} last[LAST_TYPES];
 };
 
 /* Sorts an object of the collector's lists by its type. 0 or an error that ends the walk. */
 static int on_object(uint64_t obj, uint64_t type, void *ctx)
 {
 	struct walk *walk = ctx;
-	size_t slot = type / 16 % 64;
+	size_t slot = type / 16 % LAST_TYPES; /* types begin at multiples of 16 */
 	enum type_kind kind;
 	int err;
 
@@ -171,6 +172,7 @@ static void find_cache_types(struct census *census)
 	}
 }
 
+/* Waits 5 ms for the program to go on. */
 static void pause_briefly(void)
 {
 	static const struct timespec pause = { .tv_nsec = 5000000 };
@@ -182,6 +184,7 @@ static void pause_briefly(void)
  * out of them and clears their links. */
 static int walk_objects(struct reading *reading, uint64_t *objects)
 {
+	/* The walks may take a quarter of the time for the whole reading. */
 	uint64_t quarter = reading->opts->limit_ns / 4;
 	uint64_t until = reading->began + (quarter < WALKS_WITHIN ? quarter : WALKS_WITHIN);
 	struct pygc_stats stats = { 0 };
@@ -211,10 +214,11 @@ static bool is_unknown_layout(int err)
  * this walks the lists again. */
 static int find_layout(struct reading *reading, uint64_t *objects, const char **why)
 {
-	int err = census__calibrate(reading, false, why), walk_err;
+	int err = census__calibrate(reading, false, why); /* from named tensors */
+	int walk_err;
 
 	if (is_unknown_layout(err))
-		err = census__calibrate(reading, true, why);
+		err = census__calibrate(reading, true, why); /* and unnamed ones */
 	for (int i = 1;
 	     is_unknown_layout(err) && reading->tensors.n < FEW_TENSORS && i < LAYOUT_TRIES; i++) {
 		pause_briefly();

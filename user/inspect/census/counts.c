@@ -49,7 +49,8 @@ static bool is_scalar(const struct pytensor *tensor)
 	       tensor->size == job_steps__item_size(tensor->dtype);
 }
 
-/* Adds the i-th tensor, a count of optimizer, to the reads. */
+/* Adds the i-th tensor of the list, a count of the optimizer's steps, to the reads. A count on a
+ * device cannot be read. */
 static void add_piece(struct round *round, const struct census_list *list, size_t i,
 		      struct census_optimizer *optimizer)
 {

@@ -341,6 +341,7 @@ static bool has_another(const struct tally *tally, uint64_t value)
 	for (size_t i = 0; i < tally->n; i++) {
 		struct offset o = with_next(tally, &tally->v[i]);
 
+		/* An offset one higher or lower is a step that ended during a reading. */
 		if (o.value + 1 != value && o.value != value && o.value != value + 1 &&
 		    o.n >= AGAIN && o.last - o.first >= SPAN)
 			return true;

@@ -63,6 +63,7 @@ static int find_candidates(const struct pytensor *tensors, const struct label *l
 		state->unreadable += tensors[i].state == PYTENSOR_BAD && !ended;
 		if (tensors[i].state != PYTENSOR_OK)
 			continue;
+		/* Several Python objects can have one TensorImpl. */
 		if (map64__get(impls, tensors[i].impl, &at)) {
 			if (is_better(&labels[i], &labels[candidates[at].ix])) {
 				candidates[at].kind = labels[i].kind;
@@ -121,7 +122,7 @@ static uint32_t common_part(const char *a, const char *b, uint32_t most)
 	return n;
 }
 
-/* True if a tensor's memory lies in a storage. */
+/* True if a tensor's memory lies in a storage. The sums cannot overflow. */
 static bool is_inside(const struct census_tensor *tensor, const struct cand *candidate)
 {
 	return tensor->device_type == candidate->device_type &&

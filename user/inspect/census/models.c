@@ -28,6 +28,7 @@ int census__add_model(struct reading *reading, const struct nntree *tree, bool g
 	int err = reading__add_text(reading, nntree__root_class(tree), &model.cls);
 	uint64_t known;
 
+	/* The first model that has a module is its root. */
 	for (size_t i = 1; !err && !graph && i < tree->n; i++)
 		if (!map64__get(reading->module_roots, tree->nodes[i].addr, &known))
 			err = map64__set(reading->module_roots, tree->nodes[i].addr, model.root);
@@ -83,6 +84,7 @@ int census__reach_models(struct reading *reading, const struct census_owners *ow
 						    ? census_owners__find(owners, model->root)
 						    : NULL;
 
+		/* Both searches have to find the model at the same place. */
 		if (!owned || !(owned->root & OWNED_SAME))
 			continue;
 		snprintf(path, sizeof(path), "%s%s", owners->text + owned->path,
@@ -229,6 +231,7 @@ int census__front_names(struct reading *reading, struct census_list *list)
 			break;
 		}
 		err = put_front(reading, front, label->front_at, &label->name);
+		/* not in a module */
 		if (err || !label->cls)
 			continue;
 		if (!label->module) {

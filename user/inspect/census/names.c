@@ -22,6 +22,7 @@
 #define SETTING_DEPTH 2	  /* for a setting of a group: a tensor, or one list or dict of tensors */
 #define LIST_ITEMS 24	  /* PyListObject.ob_item */
 #define DEPTH_MAX 3	  /* levels of containers in a cache: its list, a layer, the layer's list */
+#define CHECK_EVERY 16	  /* parameters between two checks of the time */
 
 /* True if an attribute of a module with this name holds keys and values, as in vLLM. */
 static bool is_kv_name(const char *name)
@@ -86,7 +87,7 @@ static int set_label(struct reading *reading, uint64_t obj, const struct label *
 	if (map64__get(reading->by_obj, obj, &i)) {
 		struct label *old = &reading->named[i].label;
 
-		if (label->kind >= old->kind)
+		if (label->kind >= old->kind) /* kinds are in the order of precedence */
 			return 0;
 		if (old->cls && !label->cls)
 			old->kind = label->kind; /* the name within a module stays */
@@ -364,7 +365,7 @@ static int name_tree(struct module_walk *walk, const struct nntree *tree)
 	int err = 0;
 
 	for (size_t i = 0; i < tree->n; i++) {
-		err = i % 16 ? 0 : reading__check_time(walk->reading);
+		err = i % CHECK_EVERY ? 0 : reading__check_time(walk->reading);
 		if (!err)
 			err = name_module(walk, tree, i);
 		walk->reading->torn |= err == -EAGAIN;
@@ -434,7 +435,7 @@ static int is_wrapper(struct reading *reading, const struct found *found, struct
 	if (err)
 		goto out;
 	if (!pystr__find(&reading->mem, &attrs, "state", NULL, &value)) {
-		*ret = map64__get(states, value, &before);
+		*ret = map64__get(states, value, &before); /* another optimizer has this state */
 		err = map64__set(states, value, 1);
 	} else {
 		*ret = pystr__find(&reading->mem, &attrs, "param_groups", NULL, &value) == -ENOENT;
@@ -514,6 +515,7 @@ static int name_state(struct state_walk *walk, uint64_t obj, const char *path, i
 
 		label.optimizer_no = is_count && kind == TYPE_TENSOR ? walk->optimizer + 1 : 0;
 		snprintf(name, sizeof(name), "%s %s%s", walk->cls, path, walk->suffix);
+		/* where the parameter's name begins, which can get a model's front */
 		label.front_at = strlen(name) -
 				 (*walk->suffix ? strlen(walk->suffix) - strlen(" of ") : 0);
 		return name_tensor(walk->reading, obj, name, label);
@@ -550,7 +552,7 @@ static int name_param_state(struct reading *reading, size_t optimizer, const cha
 	struct state_walk walk = {
 		.reading = reading, .optimizer = optimizer, .cls = cls, .suffix = ""
 	};
-	char suffix[MAX_NAME + 8];
+	char suffix[MAX_NAME + sizeof(" of ")];
 	uint64_t i;
 
 	walk.label.kind = CENSUS_OPTIMIZER;
@@ -567,9 +569,9 @@ static int name_param_state(struct reading *reading, size_t optimizer, const cha
 	return name_state(&walk, item->value, "", 0);
 }
 
-/* Names the tensors of parameter group `number`, the dict `group`: parameters outside modules, and
- * settings, such as a learning rate. "step" counts as in a parameter's state. 0 or an error that
- * ends the reading. */
+/* Names the tensors of parameter group `number` of an optimizer, the dict `group`: parameters
+ * outside modules, and settings, such as a learning rate. optimizer: index in reading->optimizers;
+ * cls: its class. "step" counts as in a parameter's state. 0 or an error that ends the reading. */
 static int name_group(struct reading *reading, size_t optimizer, const char *cls, uint64_t group,
 		      size_t number)
 {
@@ -637,7 +639,7 @@ static int name_optimizer(struct reading *reading, size_t optimizer)
 	err = pystr__find(&reading->mem, &attrs, "state", NULL, &value)
 		      ?: pydict__items(&reading->mem, value, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
-		err = i % 16 ? 0 : reading__check_time(reading);
+		err = i % CHECK_EVERY ? 0 : reading__check_time(reading);
 		if (!err)
 			err = name_param_state(reading, optimizer, cls, &items.v[i]);
 		reading->torn |= err == -EAGAIN;
@@ -730,7 +732,7 @@ static int name_cached(struct reading *reading, uint64_t obj, const char *name, 
 	err = list_items(reading, obj, &list, &n);
 	for (size_t i = 0; !err && i < n; i++) {
 		snprintf(text, sizeof(text), "%.400s[%zu]", name, i);
-		err = i % 16 ? 0 : reading__check_time(reading);
+		err = i % CHECK_EVERY ? 0 : reading__check_time(reading);
 		if (!err)
 			err = name_cached(reading, list[i], text, depth + 1);
 		reading->torn |= err == -EAGAIN;

@@ -85,17 +85,19 @@ static const char *users_prefix(struct census_owners *owners, uint64_t name)
 	return ret;
 }
 
-/* Adds the globals of a module whose names begin with prefix. */
+/* Adds the globals of a module whose names begin with prefix. name: address of the str with the
+ * module's name; dict: of its globals. */
 static int add_module(struct census_owners *owners, uint64_t name, uint64_t dict,
 		      const char *prefix)
 {
-	char path[64 + 8] = "global ";
+	char path[64 + 8] = "global ", *text = path + strlen("global ");
 	int err = census_owners__read_dict(owners, dict), len;
 
 	if (err)
 		return err;
 	pymem__begin_unchecked(&owners->reading->mem); /* a str does not change */
-	len = pystr__read(&owners->reading->mem, name, path + 7, sizeof(path) - 7, NULL);
+	len = pystr__read(&owners->reading->mem, name, text, sizeof(path) - (size_t)(text - path),
+			  NULL);
 	pymem__end_unchecked(&owners->reading->mem);
 	if (len < 0)
 		return 0;
@@ -195,7 +197,7 @@ static int add_thread_state(struct census_owners *owners, uint64_t tstate)
 	int err = pymem__read(&owners->reading->mem, tstate, words, sizeof(words));
 
 	for (unsigned i = 0; !err && i < STATE_WORDS; i++) {
-		if (words[i] < LOWEST || words[i] % 8)
+		if (words[i] < LOWEST || words[i] % 8) /* no object's address */
 			continue;
 		err = census_owners__add_exception(owners, &holder, words[i],
 						   "local handled exception");
@@ -329,6 +331,7 @@ int census_owners__search(struct reading *reading, struct census_owners *owners,
 			  struct census_owners *before)
 {
 	uint64_t now = clock__monotonic(), share = reading->opts->limit_ns / SEARCH_SHARE;
+	/* READING_WAITS: on a busy machine, a reading may last longer than its limit */
 	uint64_t end = reading->began + READING_WAITS * reading->opts->limit_ns;
 	int err;
 

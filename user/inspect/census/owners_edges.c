@@ -43,7 +43,7 @@ static int add_pointer(struct census_owners *owners, const struct node *holder, 
 	uint64_t type;
 	int err;
 
-	if (word % 8 || word < LOWEST || word > HIGHEST || word == holder->obj)
+	if (word % 8 || word < LOWEST || word > HIGHEST || word == holder->obj) /* no object */
 		return 0;
 	err = census_owners__shape_of(owners, word, &type, &shape);
 	if (err || shape == SHAPE_NONE)
@@ -84,6 +84,7 @@ static int add_words(struct census_owners *owners, const struct node *holder, co
 		err = census_owners__shape_of(owners, words[i], &type, &shape);
 		if (err)
 			return err;
+		/* In a context, a variable's value follows the variable. */
 		if (shape == SHAPE_CONTEXT_VAR && i + 1 < n) {
 			err = add_variable(owners, holder, words[i], words[i + 1]);
 			i++;
@@ -100,6 +101,7 @@ static int search_words(struct census_owners *owners, const struct node *holder,
 			const struct owner_type *type)
 {
 	uint64_t words[OWNER_WORDS_MAX + ITEMS_MAX], n = type->words, n_items = 0;
+	/* the word with the address of the dictionary */
 	unsigned dict_index = type->dict ? (type->dict - HEAD) / 8 : UINT_MAX;
 	int err = 0;
 
@@ -222,14 +224,15 @@ static int search_frame_object(struct census_owners *owners, const struct node *
 	if (owners->reading->mem.layout->minor >= 11)
 		err = pymem__u64(&owners->reading->mem, obj + FRAME_OBJECT_FRAME, &frame);
 	err = err ?: read_code(owners, frame, &code);
-	return err ?: add_frame(owners, holder, frame, code, path, false);
+	return err ?: add_frame(owners, holder, frame, code, path, false /* is_end */);
 }
 
 /* Adds the variables of all frames of a traceback: {tb_next, tb_frame, ...}, from the function that
  * handles the exception to the one that raised it. */
 static int search_traceback(struct census_owners *owners, const struct node *holder)
 {
-	uint64_t words[4], at = holder->obj, type;
+	uint64_t words[4], at = holder->obj,
+			   type; /* words: reference count and type, then fields */
 	int err = 0;
 
 	for (unsigned i = 0; !err && at && i < TRACEBACK_MAX && !census_owners__over_limit(owners);
@@ -242,9 +245,9 @@ static int search_traceback(struct census_owners *owners, const struct node *hol
 		err = pymem__read(&owners->reading->mem, at, words, sizeof(words));
 		if (err)
 			return err;
-		err = search_frame_object(owners, holder, words[3], ": ");
+		err = search_frame_object(owners, holder, words[3], ": "); /* tb_frame */
 		err = census_owners__fatal(err) ? err : 0;
-		at = words[2];
+		at = words[2]; /* tb_next */
 	}
 	return err;
 }
@@ -317,7 +320,7 @@ static int search_generator(struct census_owners *owners, const struct node *hol
 		if (!err)
 			err = frame ? read_code(owners, frame, &code) : -ENOENT;
 	}
-	return err ?: add_frame(owners, holder, frame, code, "local ", true);
+	return err ?: add_frame(owners, holder, frame, code, "local ", true /* is_end */);
 }
 
 /* ---- containers by their shapes ---- */
@@ -427,7 +430,9 @@ static int search_list(struct census_owners *owners, struct child *child)
  * of {left, items[64], right}. */
 static int search_deque(struct census_owners *owners, struct child *child)
 {
-	uint64_t head[5], block[DEQUE_BLOCK + 2], i = 0, end;
+	uint64_t head[5], block[DEQUE_BLOCK + 2]; /* fields in the order above */
+	uint64_t i = 0,
+		 end; /* i: number of the item; items before examined were in earlier turns */
 	int err = pymem__read(&owners->reading->mem,
 			      child->holder->obj + owners->reading->mem.layout->ob_size, head,
 			      sizeof(head));
@@ -465,8 +470,8 @@ static bool has_parameters(struct census_owners *owners, const struct node *hold
 	return owners->is_parameter;
 }
 
-/* Adds the values in owners->it, with their keys in the paths, between before and after, if
- * keys_in_path; otherwise as [*] and in turns. */
+/* Adds the values in owners->it. keys_in_path: their path components are their keys between before
+ * and after; otherwise all are [*], and are added in turns. */
 static int add_items(struct census_owners *owners, const struct node *holder, const char *before,
 		     const char *after, bool keys_in_path)
 {
@@ -539,7 +544,7 @@ static int search_attrs(struct census_owners *owners, const struct node *holder)
 {
 	int err = read_entries_cached(owners, holder->obj, holder->type);
 
-	return err ?: add_items(owners, holder, ".", "", true);
+	return err ?: add_items(owners, holder, ".", "", true /* keys_in_path */);
 }
 
 /*
@@ -551,7 +556,7 @@ static int find_dicts(struct census_owners *owners, const struct node *holder, u
 {
 	int err = -ENOENT;
 
-	for (unsigned n = 3; err && n < 5; n++)
+	for (unsigned n = 3; err && n < 5; n++) /* field 4 or 3 */
 		err = pymem__u64(&owners->reading->mem, census_owners__field(owners, holder, n),
 				 ret)
 			      ?: pydict__check_kind(&owners->reading->mem, *ret, PYTYPE_DICT);
@@ -573,7 +578,7 @@ static int search_thread_local(struct census_owners *owners, const struct node *
 	for (size_t i = 0;
 	     i < n && !census_owners__fatal(err) && !census_owners__over_limit(owners); i++)
 		err = pydict__items(&owners->reading->mem, attrs[i], &owners->it)
-			      ?: add_items(owners, holder, ".", "", true);
+			      ?: add_items(owners, holder, ".", "", true /* keys_in_path */);
 	return err;
 }
 
@@ -666,7 +671,7 @@ static int search_set(struct census_owners *owners, struct child *child)
 			      head, sizeof(head));
 
 	strcpy(child->word, "[*]");
-	n = head[2] + 1;
+	n = head[2] + 1; /* mask + 1: entries of the table */
 	if (err || !head[1])
 		return err;
 	if (head[2] >= ARRAY_MAX) {
@@ -693,6 +698,7 @@ static int search_cache(struct census_owners *owners, const struct node *holder)
 	uint64_t dict;
 	int err = -ENOENT;
 
+	/* cache is the first field after the root that is a dict */
 	for (unsigned n = 6; err && n < 10; n++)
 		err = pymem__u64(&owners->reading->mem, census_owners__field(owners, holder, n),
 				 &dict)
@@ -737,7 +743,7 @@ static int search_class(struct census_owners *owners, const struct node *holder)
 	err = pymem__constant_u64(&owners->reading->mem,
 				  holder->obj + owners->reading->mem.layout->tp_dict, &dict)
 		      ?: read_entries_cached(owners, dict, 0);
-	return err ?: add_items(owners, holder, ".", "", true);
+	return err ?: add_items(owners, holder, ".", "", true /* keys_in_path */);
 }
 
 /* Adds the items of a queue.SimpleQueue from CPython 3.13 on: {has_threads_waiting, put_idx,
@@ -779,7 +785,7 @@ static int search_tee(struct census_owners *owners, struct child *child)
  * flags}. */
 static int search_ndarray(struct census_owners *owners, struct child *child)
 {
-	uint64_t words[7], dims[DIMS_MAX], n = 1, nd;
+	uint64_t words[7] /* fields in the order above */, dims[DIMS_MAX], n = 1, nd;
 	int err = pymem__read(&owners->reading->mem, census_owners__field(owners, child->holder, 0),
 			      words, sizeof(words));
 

@@ -115,9 +115,9 @@ static int add_fresh(struct census_owners *owners, struct child *child, uint64_t
 	return err;
 }
 
-/* The two searches found a tensor at different paths. If one path begins at a function's variable
- * and the other at a global, the function ran during one search only, and the global's path counts.
- */
+/* The two searches found a tensor at different paths: the first at was, the second at path with
+ * suffix. If one path begins at a function's variable and the other at a global, the function ran
+ * during one search only, and the global's path counts. */
 static int take_global(struct census_owners *before, struct owned *was, const char *path,
 		       const char *suffix)
 {
@@ -168,7 +168,8 @@ static int add_tensor(struct census_owners *owners, struct child *child, uint64_
 }
 
 /* Finds the memory of an object: its own, or the memory that it points to. 0, or -errno if it has
- * none. Layouts: the words after the head, from words[2] on. */
+ * none. words: the object's, of which the first two are reference count and type; each case names
+ * the others that it uses. */
 static int find_memory(struct census_owners *owners, uint64_t obj, enum shape shape,
 		       struct owned_memory *ret)
 {
@@ -183,19 +184,19 @@ static int find_memory(struct census_owners *owners, uint64_t obj, enum shape sh
 	case SHAPE_STR:
 		ret->addr = obj;
 		return pystr__size(&owners->reading->mem, obj, &ret->size);
-	case SHAPE_BYTES: /* ob_size, and a hash before the bytes */
+	case SHAPE_BYTES: /* words[2]: ob_size, and a hash before the bytes */
 		ret->addr = obj;
 		ret->size = words[2] + BYTES_OVERHEAD;
 		return 0;
-	case SHAPE_BYTEARRAY: /* ob_size, ob_alloc, ob_bytes */
+	case SHAPE_BYTEARRAY: /* words[2]: ob_size, ob_alloc, ob_bytes */
 		ret->addr = words[4];
 		ret->size = words[3];
 		return 0;
-	case SHAPE_MMAP: /* data, size */
+	case SHAPE_MMAP: /* words[2]: data, size */
 		ret->addr = words[2];
 		ret->size = words[3];
 		return 0;
-	case SHAPE_ARRAY: /* data, nd, dimensions, strides, base; in C order */
+	case SHAPE_ARRAY: /* words[2]: data, nd, dimensions, strides, base; in C order */
 		ret->addr = words[2];
 		/* an array with a base does not own its memory */
 		if (words[6] || !(uint32_t)words[3] ||

@@ -16,7 +16,9 @@
 #define TYPE_TRACKED (1ul << 14)
 /* int, bytes, str */
 #define TYPE_ATOMS (1ul << 24 | PYTYPE_BYTES | PYTYPE_STR)
-#define HEAD 16 /* bytes of PyObject: reference count and type */
+#define HEAD 16		/* bytes of PyObject: reference count and type */
+#define ARRAY_DESCR 40u /* offset after the head of PyArrayObject.descr */
+#define DESCR_KIND 8u	/* and of PyArray_Descr.kind */
 #define SLOTS_MAX 64u
 #define MEMBERS_MAX 256
 #define MEMBER_OBJECT 16 /* Py_T_OBJECT_EX, which a slot has */
@@ -136,20 +138,22 @@ static int add_slots(struct census_owners *owners, uint64_t type, struct owner_t
 	return 0;
 }
 
-/* Finds the first class in C among a type and its bases, and the slots of the classes before it.
- * *base 0: there is none. */
+/* Finds the first class in C among a type and its bases, and the slots of the classes before it,
+ * which are in Python. *base 0: there is none. */
 static int find_base(struct census_owners *owners, uint64_t type, struct owner_type *t,
 		     uint64_t *base)
 {
 	uint64_t mro[PYTYPE_MRO_MAX], dealloc;
 	int n = pytype__mro(&owners->reading->mem, type, mro, PYTYPE_MRO_MAX), err = 0;
 
-	*base = n > 0 ? 0 : type; /* CPython 3.9 and before do not prepare all of its own types */
+	/* CPython 3.9 and before do not prepare all of its own types: these have no list of bases */
+	*base = n > 0 ? 0 : type;
 	t->slots = owners->nslots;
 	for (int i = 0; !err && i < n; i++) {
 		if (pymem__constant_u64(&owners->reading->mem,
 					mro[i] + owners->reading->mem.layout->tp_dealloc, &dealloc))
 			return 0;
+		/* Classes in Python have subtype_dealloc(). */
 		if (dealloc != owners->python_dealloc) {
 			*base = mro[i];
 			return 0;
@@ -168,7 +172,8 @@ static void find_words(struct census_owners *owners, uint64_t base, struct owner
 	if (pymem__constant_u64(&owners->reading->mem, base + layout->tp_flags, &flags) ||
 	    !(flags & TYPE_TRACKED) ||
 	    pymem__constant_u64(&owners->reading->mem, base + layout->tp_basicsize, &size) ||
-	    pymem__constant_u64(&owners->reading->mem, base + layout->tp_basicsize + 8, &item) ||
+	    pymem__constant_u64(&owners->reading->mem,
+				base + layout->tp_basicsize + 8 /* tp_itemsize */, &item) ||
 	    size <= HEAD)
 		return;
 	size = (size - HEAD) / 8;
@@ -263,9 +268,9 @@ static bool holds_objects(struct census_owners *owners, uint64_t obj)
 {
 	uint64_t descr, kind;
 
-	return !memcache__read(owners->reading->census->cache, obj + HEAD + 40, &descr,
+	return !memcache__read(owners->reading->census->cache, obj + HEAD + ARRAY_DESCR, &descr,
 			       sizeof(descr)) &&
-	       !memcache__read(owners->reading->census->cache, descr + HEAD + 8, &kind,
+	       !memcache__read(owners->reading->census->cache, descr + HEAD + DESCR_KIND, &kind,
 			       sizeof(kind)) &&
 	       (kind & 0xff) == 'O';
 }
@@ -289,7 +294,7 @@ int census_owners__shape_of(struct census_owners *owners, uint64_t obj, uint64_t
 		if (err)
 			return err;
 	}
-	*ret = known & 0xff;
+	*ret = known & 0xff; /* without the index */
 	if (*ret == SHAPE_ARRAY && holds_objects(owners, obj))
 		*ret = SHAPE_OBJECTS;
 	else if (*ret == SHAPE_ARRAY && !owners->reading->opts->memory)

@@ -86,7 +86,8 @@ static int name_gradient(struct reading *reading, uint32_t parameter, uint32_t *
 	return reading__add_text(reading, text, name);
 }
 
-/* Adds the gradients that have a graph of their own, as after backward(create_graph=True). */
+/* Adds the gradients that have a graph of their own, as after backward(create_graph=True). First
+ * reads the parameters with a gradient, then those gradients in their place. */
 static int add_gradients(struct reading *reading, const struct census_list *list,
 			 struct keepers *keepers)
 {
@@ -148,6 +149,7 @@ static int find_keepers(struct reading *reading, const struct census_list *list,
 		return err;
 	for (size_t i = 0; i < k->n; i++)
 		k->grad_fn[i] = k->v[i].state == PYTENSOR_OK ? k->v[i].grad_fn : 0;
+	/* Those that were replaced. */
 	for (size_t i = 0; i < reading->npassing; i++) {
 		if (!is_lasting(reading->text + reading->passing[i].name))
 			continue;
@@ -220,7 +222,7 @@ static int label_saved(struct reading *reading, const struct pygraph *graph, con
 		       struct pytensor *tensors, struct label *labels)
 {
 	bool *holds = calloc(3 * graph->nsaved, sizeof(*holds)), *made = holds + graph->nsaved,
-	     *known = made + graph->nsaved;
+	     *known = made + graph->nsaved; /* made: a node of the graph made it */
 	int err;
 
 	if (!holds)
@@ -489,6 +491,8 @@ out:
 #define WRAPPED_DEPTH 3
 #define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
 #define MEMBER_OFFSET 16 /* PyMemberDef.offset */
+#define HEAD 16		 /* bytes of PyObject */
+#define SLOT_MOST 4096	 /* offset of a slot, at most */
 
 /* Finds the layout from samples of the tensors: named ones, and unnamed ones if need be. */
 int census__calibrate(struct reading *reading, bool all, const char **why)
@@ -527,7 +531,8 @@ static int list_tensors(struct reading *reading, struct census_list *list)
 				 reading->named[k].wrapper);
 	for (size_t k = 0; !err && !reading->opts->named_only && k < reading->tensors.n; k++)
 		if (!map64__get(reading->by_obj, reading->tensors.v[k].obj, &i))
-			err = add_tensor(list, reading->tensors.v[k].obj, 0, &unnamed, false);
+			err = add_tensor(list, reading->tensors.v[k].obj, 0, &unnamed,
+					 false /* wrapper */);
 	return err;
 }
 
@@ -565,6 +570,7 @@ static int slot_offset(struct reading *reading, uint64_t type, const char *name,
 	char text[64] = "";
 	int n = pytype__mro(&reading->mem, type, mro, PYTYPE_MRO_MAX);
 
+	/* The class has a descriptor with this name, which leads to a PyMemberDef. */
 	for (int i = 0; i < n; i++) {
 		if (pytype__attr(&reading->mem, mro[i], name, &descr))
 			continue;
@@ -573,7 +579,7 @@ static int slot_offset(struct reading *reading, uint64_t type, const char *name,
 		    pymem__read(&reading->mem, at, text, strlen(name) + 1) ||
 		    pymem__u64(&reading->mem, member + MEMBER_OFFSET, &offset))
 			return -ENOENT;
-		if (memcmp(text, name, strlen(name) + 1) || offset < 16 || offset > 4096)
+		if (memcmp(text, name, strlen(name) + 1) || offset < HEAD || offset > SLOT_MOST)
 			return -ENOENT;
 		*ret = offset;
 		return 0;
@@ -656,10 +662,22 @@ static int open_wrappers(struct reading *reading, struct census_list *list, size
 	return err;
 }
 
+/* True if a second reading of a gradient and of its tensor has the same gradient, with the same
+ * memory. grad: first reading of the gradient. */
+static bool has_same_grad(const struct pytensor *owner_again, const struct pytensor *grad_again,
+			  const struct pytensor *grad)
+{
+	if (owner_again->state == PYTENSOR_BAD || owner_again->state == PYTENSOR_TORN ||
+	    owner_again->grad != grad->impl)
+		return false;
+	return grad_again->state == grad->state && grad_again->storage == grad->storage &&
+	       grad_again->addr == grad->addr;
+}
+
 /*
  * Gradients are freed at each step and their memory is reused. So a gradient may belong to another
  * tensor by the time it is read. It is kept if its tensor still has it, with the same memory, when
- * read again.
+ * read again. What was found inside a gradient that is dropped is dropped, too.
  */
 static int confirm_grads(struct reading *reading, struct census_list *list)
 {
@@ -694,12 +712,7 @@ static int confirm_grads(struct reading *reading, struct census_list *list)
 
 		gone[i] = label->parent_no && gone[label->parent_no - 1];
 		if (label->grad) {
-			gone[i] |= owners[n_read].state == PYTENSOR_BAD ||
-				   owners[n_read].state == PYTENSOR_TORN ||
-				   owners[n_read].grad != list->v[i].impl ||
-				   grads[n_read].state != list->v[i].state ||
-				   grads[n_read].storage != list->v[i].storage ||
-				   grads[n_read].addr != list->v[i].addr;
+			gone[i] |= !has_same_grad(&owners[n_read], &grads[n_read], &list->v[i]);
 			n_read++;
 		}
 		if (gone[i])
