@@ -12,7 +12,7 @@ PACKAGING = VERSION=$(VERSION) ARCH=$(ARCH) OUTPUT=$(abspath $(OUTPUT)) STAGE=$(
 stage:
 	$(Q)rm -rf $(STAGE)
 	$(Q)SOURCE_DATE_EPOCH=$$($(PACKAGING)/release.py epoch) $(MAKE) --no-print-directory -s OUTPUT=$(OUTPUT) install DESTDIR=$(STAGE) PREFIX=/usr
-	$(Q)find $(addprefix $(STAGE)/usr/,bin/memtrace-bpf sbin/memtrace-bpf-token lib/memtrace-bpf) -type f -exec $(STRIP) --strip-unneeded --remove-section=.comment {} +
+	$(Q)find $(addprefix $(STAGE)/usr/,bin/memtrace-bpf sbin/memtrace-bpf-token lib/memtrace-bpf) -type f ! -name "*.py" ! -name "*.h" -exec $(STRIP) --strip-unneeded --remove-section=.comment {} +
 	$(Q)$(PACKAGING)/linked.py notices >$(STAGE)/usr/share/doc/memtrace-bpf/THIRD-PARTY.txt
 
 wheel: stage ## make a wheel for pip install, in .output/packages
