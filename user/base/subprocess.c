@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/io.h"
+#include "base/text.h"
 
 #define CANNOT_PREPARE 126
 #define CANNOT_RUN 127 /* as shells have it */
@@ -310,7 +311,7 @@ bool subprocess__computes(const struct subprocess *p)
 	if (!p->pid || io__text_of_process(p->pid, "stat", text, sizeof(text)) <= 0)
 		return false;
 	end = strrchr(text, ')');
-	return end && !strncmp(end, ") R", 3);
+	return end && text__starts(end, ") R");
 }
 
 void subprocess__signal(const struct subprocess *p, int signal)

@@ -245,7 +245,7 @@ static void offer_for_command(const struct command *c, int n, char *const *words
 			pending = NULL;
 		} else if (!after_dashes && !strcmp(w, "--")) {
 			after_dashes = true;
-		} else if (!after_dashes && !strncmp(w, "--", 2)) {
+		} else if (!after_dashes && text__starts(w, "--")) {
 			pending = options_list__named(&list, w + 2, strcspn(w + 2, "="));
 			pending = options_list__takes_next(pending) && !strchr(w, '=') ? pending
 										       : NULL;
@@ -261,7 +261,7 @@ static void offer_for_command(const struct command *c, int n, char *const *words
 	}
 	if (pending)
 		offer_values(pending, typed, "");
-	else if (!after_dashes && !strncmp(typed, "--", 2) && strchr(typed, '='))
+	else if (!after_dashes && text__starts(typed, "--") && strchr(typed, '='))
 		offer_assigned(&list, typed);
 	else if (!after_dashes && typed[0] == '-')
 		offer_options(&list, typed);
@@ -290,7 +290,7 @@ static int count_common(int n, char *const *words)
 		const char *w = words[i];
 		const struct argp_option *o = NULL;
 
-		if (!strncmp(w, "--", 2))
+		if (text__starts(w, "--"))
 			o = options_list__named(&common, w + 2, strcspn(w + 2, "="));
 		else if (w[0] == '-' && w[1] && !w[2])
 			o = options_list__short(&common, w[1]);

@@ -384,7 +384,7 @@ static char **join_steps(int *argc, char **argv, char **joined)
 	int n = 0;
 
 	for (int i = 1; i < *argc; i++)
-		has_pid |= !strncmp(argv[i], "-p", 2) || !strncmp(argv[i], "--pid", 5);
+		has_pid |= text__starts(argv[i], "-p") || text__starts(argv[i], "--pid");
 	for (int i = 0; v && i < *argc; i++) {
 		bool steps = i + 1 < *argc && !strcmp(argv[i], "--steps");
 

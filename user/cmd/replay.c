@@ -67,7 +67,7 @@ static const struct argp_option options[] = {
 /* Parses "cuda:0". Calls argp_error() for anything else. */
 static int parse_device(const char *arg, struct argp_state *state)
 {
-	const char *number = strncmp(arg, "cuda:", 5) ? "" : arg + 5;
+	const char *number = !text__starts(arg, "cuda:") ? "" : arg + 5;
 	char *end;
 	unsigned long n = strtoul(number, &end, 10);
 

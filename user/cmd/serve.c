@@ -297,7 +297,7 @@ static void add_argument(const char **v, size_t *n, size_t most, const char *arg
 static void parse_url(struct argp_state *state, const char *option, const char *arg,
 		      const char **ret)
 {
-	if (strncmp(arg, "http://", 7) != 0 && strncmp(arg, "https://", 8) != 0)
+	if (!text__starts(arg, "http://") && !text__starts(arg, "https://"))
 		argp_error(state, "%s: '%s' is not a URL that begins with http:// or https://",
 			   option, arg);
 	*ret = arg;

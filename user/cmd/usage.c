@@ -288,7 +288,7 @@ static bool hint_of_script(int argc, char *const *argv)
 	bool script = ends_with(argv[0], ".py");
 	char quoted[PATH_MAX];
 
-	if (!script && strncmp(argv[0], "python", 6) != 0 && strcmp(argv[0], "torchrun") != 0)
+	if (!script && !text__starts(argv[0], "python") && strcmp(argv[0], "torchrun") != 0)
 		return false;
 	fprintf(stderr, "; use memtrace-bpf run --%s", script ? " python" : "");
 	for (int i = 0; i < argc; i++)

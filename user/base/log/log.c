@@ -123,20 +123,20 @@ static int parse_item(struct log_config *c, const char *text, size_t len, bool l
 		c->level = level;
 		return 0;
 	}
-	if (key_len == 4 && !strncmp(text, "file", 4)) {
+	if (key_len == 4 && text__starts(text, "file")) {
 		if (!value_len)
 			return refuse(why, size, text, len, "names no file");
 		free(c->file);
 		c->file = strndup(value, value_len);
 		return c->file ? 0 : refuse_no_memory(why, size);
 	}
-	if (key_len == 6 && !strncmp(text, "format", 6)) {
-		c->json = value_len == 4 && !strncmp(value, "json", 4);
-		if (c->json || (value_len == 4 && !strncmp(value, "text", 4)))
+	if (key_len == 6 && text__starts(text, "format")) {
+		c->json = value_len == 4 && text__starts(value, "json");
+		if (c->json || (value_len == 4 && text__starts(value, "text")))
 			return 0;
 		return refuse(why, size, text, len, "is not a format; use text or json");
 	}
-	if (key_len == 2 && !strncmp(text, "fd", 2)) {
+	if (key_len == 2 && text__starts(text, "fd")) {
 		if (!parse_fd(c, value, value_len))
 			return 0;
 		return refuse(why, size, text, len, "names no descriptor");

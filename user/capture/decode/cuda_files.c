@@ -97,7 +97,7 @@ void cuda_files__add_ranges(struct range ranges[RANGES_MAX], size_t *n, const st
 /* True for functions of the driver; those of the runtime are called cuda*. */
 static bool is_driver(const struct cuda_function *fn)
 {
-	return strncmp(fn->name, "cuda", 4) != 0;
+	return !text__starts(fn->name, "cuda");
 }
 
 static bool has_driver(const struct cuda_file *file)
@@ -246,7 +246,7 @@ static void attach_requested(struct decoder *decoder, const struct map *map,
 	if (!new_file)
 		return;
 	/* PyTorch 2.1 hits the probe before the allocation, without the block's address. */
-	if (!strncmp(decoder->target->torch.version, "2.1.", 4)) {
+	if (text__starts(decoder->target->torch.version, "2.1.")) {
 		say_no_requested(
 			decoder,
 			"PyTorch 2.1 does not report the requested size with the block's address");

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "capture/kernel.h"
 #include "ending.skel.h"
 #include "inspect/proc.h"
@@ -130,13 +131,13 @@ pid_t oom_report__parse_line(const char *line, struct oom_report *building)
 
 	if (strstr(line, " invoked oom-killer: ")) {
 		*building = unknown_report;
-	} else if (!strncmp(line, "memory: ", 8)) {
+	} else if (text__starts(line, "memory: ")) {
 		parse_use(line + 8, &building->usage, &building->limit);
-	} else if (!strncmp(line, "memory+swap: ", 13)) {
+	} else if (text__starts(line, "memory+swap: ")) {
 		parse_use(line + 13, &building->swap_usage, &building->swap_limit);
-	} else if (!strncmp(line, "swap: ", 6)) {
+	} else if (text__starts(line, "swap: ")) {
 		parse_use(line + 6, &building->swap_usage, &building->swap_limit);
-	} else if (!strncmp(line, "oom-kill:constraint=", 20)) {
+	} else if (text__starts(line, "oom-kill:constraint=")) {
 		parse_constraint(line, building);
 		if (strcmp(building->constraint, "cgroup") ||
 		    !copy_value(line, "oom_memcg=", building->cgroup, sizeof(building->cgroup)))

@@ -164,7 +164,7 @@ static char *find_script(char *words)
 
 	while (at && at[1] == '-' && strcspn(at + 1, " ") == 2 && strchr("uBEIOPRSbdqsv", at[2]))
 		at = strchr(at + 1, ' ');
-	if (at && !strncmp(at, " -m ", 4))
+	if (at && text__starts(at, " -m "))
 		return at + 4;
 	return at && at[1] && at[1] != '-' ? skip_folders(at + 1) : words;
 }
@@ -175,7 +175,7 @@ char *pick_process__script(const struct pick_process *process, char *buf, size_t
 
 	join_words(process, words, sizeof(words));
 	start = skip_folders(words);
-	if (!strncmp(start, "python", 6))
+	if (text__starts(start, "python"))
 		start = find_script(start);
 	return text__clean(buf, size, start, strlen(start));
 }
@@ -184,8 +184,8 @@ bool pick_process__is_python(const struct pick_process *process)
 {
 	const char *slash = strrchr(process->cmdline, '/');
 
-	return !strncmp(slash ? slash + 1 : process->cmdline, "python", 6) ||
-	       !strncmp(process->comm, "python", 6) || !strncmp(process->comm, "pt_main", 7);
+	return text__starts(slash ? slash + 1 : process->cmdline, "python") ||
+	       text__starts(process->comm, "python") || text__starts(process->comm, "pt_main");
 }
 
 /* ---- choice ---- */

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/array.h"
+#include "base/text.h"
 
 size_t shares__count(const struct place *places, size_t n, const struct owner *owner)
 {
@@ -85,7 +86,7 @@ static bool find_slice_user(const char *path, unsigned *uid)
 	int len = 0; /* bytes of the slice's path; 0: the pattern does not match as a whole */
 
 	/* In a control group namespace, the path may start with "/..". */
-	while (!strncmp(path, "/../", 4))
+	while (text__starts(path, "/../"))
 		path += 3;
 	return sscanf(path, "/user.slice/user-%u.slice%n", uid, &len) == 1 && len &&
 	       (path[len] == '/' || !path[len]);

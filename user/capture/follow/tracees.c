@@ -29,6 +29,7 @@
 #include "base/exit.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "capture/decode/queue.h"
 #include "capture/ending/scene.h"
 #include "capture/ending/hooks.h"
@@ -245,8 +246,8 @@ static bool looks_like_python(const struct pick_process *process)
 	n = readlink(name, exe, sizeof(exe) - 1);
 	exe[n > 0 ? n : 0] = '\0';
 	base = basename(exe);
-	return !strncmp(base, "python", 6) || !strncmp(base, "pypy", 4) ||
-	       !strncmp(process->comm, "python", 6);
+	return text__starts(base, "python") || text__starts(base, "pypy") ||
+	       text__starts(process->comm, "python");
 }
 
 /* Asks the helper process whether a process has PyTorch. */

@@ -237,8 +237,8 @@ static uint64_t dry_run_table(const struct proc *proc, const struct map *map)
 static int is_cuda_function(const char *name, const struct elf_sym *sym, void *ctx)
 {
 	(void)sym, (void)ctx;
-	return !strncmp(name, "cudaMalloc", 10) || !strncmp(name, "cudaLaunch", 10) ||
-	       !strncmp(name, "cuMem", 5) || !strcmp(name, "cuInit");
+	return text__starts(name, "cudaMalloc") || text__starts(name, "cudaLaunch") ||
+	       text__starts(name, "cuMem") || !strcmp(name, "cuInit");
 }
 
 /* True if a file uses CUDA's functions. */

@@ -76,7 +76,7 @@ static const char *find_program(const char *args, size_t len)
 	const char *end = args + len, *arg = args, *base = strrchr(args, '/');
 
 	base = base ? base + 1 : args;
-	if (strncmp(base, "python", 6) != 0)
+	if (!text__starts(base, "python"))
 		return base;
 	for (arg += strlen(arg) + 1; arg < end; arg += strlen(arg) + 1) {
 		if (!strcmp(arg, "-c"))
@@ -97,7 +97,7 @@ static const char *find_given_name(const struct output *output)
 {
 	const char *name = output__fact(output, "process_name");
 
-	return strncmp(name, "Process-", 8) && strncmp(name, "ForkProcess-", 12) ? name : "";
+	return !text__starts(name, "Process-") && !text__starts(name, "ForkProcess-") ? name : "";
 }
 
 /* A forked process inherits its parent's environment, and with it the rank: so rank-N is only the
@@ -106,7 +106,7 @@ void output__stem(const struct output *output, char *buf, size_t size)
 {
 	const struct proc *proc = session__proc(output->session);
 	const char *rank = output__fact(output, "rank"), *args, *name;
-	bool is_worker = !strncmp(proc__comm(proc), "pt_data_worker", 14);
+	bool is_worker = text__starts(proc__comm(proc), "pt_data_worker");
 	char rank_prefix[32] = "";
 	size_t len, n;
 

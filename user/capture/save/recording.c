@@ -163,7 +163,7 @@ static int write_status(struct recording *recording, struct json *j)
 		const char *article;
 
 		pick__title(recording->loop.pick, who, sizeof(who));
-		article = strncmp(who, "PID", 3) ? "a " : "";
+		article = !text__starts(who, "PID") ? "a " : "";
 		snprintf(text, sizeof(text), "%s%s%s", article, who,
 			 recording->loop.args.pid ? " to import torch" : "");
 		json__string(j, "waiting_for", text);

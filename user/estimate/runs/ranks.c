@@ -212,7 +212,7 @@ static char *interpreter_of(const char *program)
 	end = line + strcspn(line, "\n");
 	*end = '\0';
 	line[strcspn(line, " \t\r")] = '\0';
-	if (!strncmp(line, "#!/", 3) && is_python(line + 2) && io__is_program(line + 2))
+	if (text__starts(line, "#!/") && is_python(line + 2) && io__is_program(line + 2))
 		return strdup(line + 2);
 	end = strrchr(path, '/');
 	if (!end)

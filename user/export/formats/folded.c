@@ -63,7 +63,7 @@ static bool ends_in_colour(const char *s)
 	size_t n = strlen(s);
 	const char *end = n < COLOUR_LEN ? "" : s + n - COLOUR_LEN;
 
-	return !strncmp(end, "_[", 2) && end[COLOUR_LEN - 1] == ']';
+	return text__starts(end, "_[") && end[COLOUR_LEN - 1] == ']';
 }
 
 /* Changes names that readers would take for something else. The length stays. */

@@ -112,9 +112,9 @@ static char *variable_of(const char *path)
 {
 	const char *end;
 
-	if (!strncmp(path, "global ", 7))
+	if (text__starts(path, "global "))
 		return strdup(path + 7);
-	if (strncmp(path, "local ", 6) != 0)
+	if (!text__starts(path, "local "))
 		return strdup(path);
 	path += 6;
 	end = strstr(path, " in ");

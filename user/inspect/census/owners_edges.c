@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "inspect/pyobj.h"
 #include "inspect/python.h"
 #include "inspect/python/pylocals.h"
@@ -916,7 +917,7 @@ int census_owners__add_globals(struct census_owners *owners, const char *path,
 		key_word(owners, owners->it.v[i].key, separator, "", child.word,
 			 sizeof(child.word));
 		/* __builtins__, __annotations__ */
-		if (strncmp(child.word + strlen(separator), "__", 2) &&
+		if (!text__starts(child.word + strlen(separator), "__") &&
 		    !strncmp(child.word + strlen(separator), prefix, strlen(prefix)))
 			err = census_owners__add_found(owners, &child, owners->it.v[i].value);
 	}

@@ -10,6 +10,7 @@
 
 #include "base/array.h"
 #include "base/map64.h"
+#include "base/text.h"
 #include "inspect/pyobj.h"
 #include "inspect/python/pylocals.h"
 #include "inspect/python/pystr.h"
@@ -58,7 +59,7 @@ static int on_object(void *ctx, uint64_t obj, char *name, size_t room, size_t *s
  * container or a global variable holds it. */
 static bool is_lasting(const char *name)
 {
-	return !strncmp(name, "global ", 7) || (!strncmp(name, "local ", 6) && strchr(name, '['));
+	return text__starts(name, "global ") || (text__starts(name, "local ") && strchr(name, '['));
 }
 
 /* Tensors that may keep a graph: lasting ones, and gradients. Each has been read again, because a

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "inspect/hostmem/internal.h"
+#include "base/text.h"
 #include "inspect/proc.h"
 
 #define DATA_MAX (4u << 20) /* bytes of libc's data that are searched */
@@ -130,7 +131,7 @@ static bool is_libc(const struct map *map)
 {
 	const char *base = strrchr(map->path, '/');
 
-	return map->w && !map->shared && base && !strncmp(base, "/libc", 5) &&
+	return map->w && !map->shared && base && text__starts(base, "/libc") &&
 	       (base[5] == '.' || base[5] == '-');
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "inspect/hostmem/internal.h"
+#include "base/text.h"
 #include "inspect/proc.h"
 
 #define DATA_MAX (32u << 20)
@@ -215,7 +216,7 @@ static bool may_have_jemalloc(const struct map *map, const char *exe)
 {
 	if (!map->w || map->shared || !map->inode)
 		return false;
-	return !strncmp(map__base_name(map->path), "libjemalloc", 11) || !strcmp(map->path, exe);
+	return text__starts(map__base_name(map->path), "libjemalloc") || !strcmp(map->path, exe);
 }
 
 int host_jeprof__read(struct host_reading *reading)

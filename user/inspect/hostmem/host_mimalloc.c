@@ -21,6 +21,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/text.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 #include "inspect/python.h"
@@ -556,7 +557,7 @@ static int search_maps(struct search *search, bool used)
 
 static bool is_library(const char *name)
 {
-	return !strncmp(name, "libmimalloc", 11);
+	return text__starts(name, "libmimalloc");
 }
 
 /* ---- mimalloc 3 ---- */

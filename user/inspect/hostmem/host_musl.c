@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "inspect/hostmem/internal.h"
+#include "base/text.h"
 #include "inspect/proc.h"
 
 #define DATA_MAX (32u << 20) /* bytes of a file's data that are searched */
@@ -288,7 +289,7 @@ static bool is_library(const struct map *map)
 	const char *base = map__base_name(map->path);
 
 	return map->inode && map->w && !map->shared &&
-	       (!strncmp(base, "ld-musl-", 8) || !strncmp(base, "libc.musl-", 10) ||
+	       (text__starts(base, "ld-musl-") || text__starts(base, "libc.musl-") ||
 		!strcmp(base, "libc.so"));
 }
 

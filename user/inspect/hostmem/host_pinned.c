@@ -13,6 +13,7 @@
 
 #include "base/io.h"
 #include "base/map64.h"
+#include "base/text.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 #include "inspect/torch/cudaalloc_internal.h"
@@ -41,7 +42,7 @@ static bool is_torch_cuda(const struct map *map)
 	const char *base = strrchr(map->path, '/');
 
 	return map->w && !map->shared && base &&
-	       (!strncmp(base, "/libtorch_cuda", 14) || !strncmp(base, "/libtorch.so", 12));
+	       (text__starts(base, "/libtorch_cuda") || text__starts(base, "/libtorch.so"));
 }
 
 /* A word of a resident page; 0: not resident, or not readable. */
@@ -216,7 +217,7 @@ static bool has_driver(const struct host_reading *reading)
 	for (size_t i = 0; i < reading->maps.maps.n; i++) {
 		const char *base = strrchr(reading->maps.maps.v[i].path, '/');
 
-		if (base && !strncmp(base, "/libcuda.so", 11))
+		if (base && text__starts(base, "/libcuda.so"))
 			return true;
 	}
 	return false;

@@ -11,6 +11,7 @@
 
 #include "base/array.h"
 #include "base/io.h"
+#include "base/text.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 
@@ -163,8 +164,8 @@ bool host_places__is_anonymous(const struct map *map)
 {
 	/* "[anon:NAME]": named by prctl(PR_SET_VMA) */
 	return map->r && map->w && !map->shared && !map->inode &&
-	       (!*map->path || !strncmp(map->path, "[anon:", 6) || !strcmp(map->path, "[heap]") ||
-		!strncmp(map->path, "[stack", 6));
+	       (!*map->path || text__starts(map->path, "[anon:") || !strcmp(map->path, "[heap]") ||
+		text__starts(map->path, "[stack"));
 }
 
 ARRAY_UP_TO(maps_up_to, struct map, start)

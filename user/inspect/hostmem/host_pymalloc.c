@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "inspect/hostmem/internal.h"
+#include "base/text.h"
 #include "inspect/proc.h"
 #include "inspect/python.h"
 
@@ -172,7 +173,7 @@ static bool is_interpreter(const struct host_reading *reading, const struct map 
 	const char *base = strrchr(map->path, '/');
 
 	return !strcmp(map->path, python__file(reading->python)) ||
-	       (base && !strncmp(base, "/libpython", 10));
+	       (base && text__starts(base, "/libpython"));
 }
 
 /* Reads the array of arenas, at the place of earlier readings or by a search. -ENOENT: not found. */

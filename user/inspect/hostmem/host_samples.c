@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/array.h"
+#include "base/text.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/native/native.h"
 
@@ -97,7 +98,7 @@ static bool is_malloc(const struct native_frame *frame)
 
 	const char *module = map__base_name(frame->module);
 
-	if (!strncmp(module, "libtcmalloc", 11) || !strncmp(module, "libjemalloc", 11))
+	if (text__starts(module, "libtcmalloc") || text__starts(module, "libjemalloc"))
 		return true;
 	for (size_t i = 0; i < sizeof(begin) / sizeof(*begin); i++)
 		if (!strncmp(frame->function, begin[i], strlen(begin[i])))

@@ -11,6 +11,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/text.h"
+
 /* ---- huge pages of hugetlbfs ----
  *
  * The kernel neither counts them in RSS nor marks their mappings in /proc/PID/maps. A mapping is
@@ -231,14 +233,14 @@ struct reading {
 /* True if a mapping is memory of the kernel or of a driver, which belongs to no process. */
 static bool is_foreign(const struct map *map)
 {
-	return map->start >> 63 || !strncmp(map->path, "[vvar", 5) ||
-	       !strncmp(map->path, "/dev/nvidia", 11);
+	return map->start >> 63 || text__starts(map->path, "[vvar") ||
+	       text__starts(map->path, "/dev/nvidia");
 }
 
 /* True if a mapping is of a device file. Some of its pages may be memory of the process. */
 static bool is_device(const struct map *map)
 {
-	return !strncmp(map->path, "/dev/", 5) && strncmp(map->path, "/dev/shm/", 9) &&
+	return text__starts(map->path, "/dev/") && !text__starts(map->path, "/dev/shm/") &&
 	       strcmp(map->path, "/dev/zero");
 }
 

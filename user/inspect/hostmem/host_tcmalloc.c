@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "inspect/elf.h"
+#include "base/text.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 
@@ -548,7 +549,7 @@ static int find_in_data(struct tables *tables, struct windows *windows,
 
 static bool is_own_file(const struct map *map)
 {
-	return !strncmp(map__base_name(map->path), "libtcmalloc", 11);
+	return text__starts(map__base_name(map->path), "libtcmalloc");
 }
 
 /* Finds the tables in the data of mapping i. -ENOENT: they are not there. */

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/memory.h"
+#include "base/text.h"
 #include "inspect/hostmem/internal.h"
 #include "inspect/proc.h"
 
@@ -41,8 +42,8 @@ void hostmem__free(struct hostmem *hostmem)
  * or anonymous. */
 static bool is_shared_memory(const struct map *map)
 {
-	return !strncmp(map->path, "/dev/shm/", 9) || !strncmp(map->path, "/memfd:", 7) ||
-	       !strncmp(map->path, "/SYSV", 5) || !strcmp(map->path, "/dev/zero") ||
+	return text__starts(map->path, "/dev/shm/") || text__starts(map->path, "/memfd:") ||
+	       text__starts(map->path, "/SYSV") || !strcmp(map->path, "/dev/zero") ||
 	       (map->shared && !map->inode);
 }
 
@@ -52,9 +53,9 @@ static uint8_t part_of_shared(const struct map *map)
 
 	/* Names of shared memory: "torch_PID_RANDOM_N" (torch/csrc/StorageSharing.cpp), "nccl-..."
 	 * (NCCL's src/misc/shmutils.cc). */
-	if (!strncmp(name, "torch_", 6))
+	if (text__starts(name, "torch_"))
 		return HOST_SHARED_LOADER;
-	return strncmp(name, "nccl-", 5) ? HOST_SHARED : HOST_SHARED_NCCL;
+	return !text__starts(name, "nccl-") ? HOST_SHARED : HOST_SHARED_NCCL;
 }
 
 /* True if mapping i or a mapping next to it maps the same file as code. */
@@ -78,7 +79,7 @@ static uint8_t part_of(const struct host_reading *reading, size_t i)
 		return part_of_shared(map);
 	if (map->inode)
 		return is_program(&reading->maps.maps, i) ? HOST_LIBRARIES : HOST_FILES;
-	if (!strncmp(map->path, "[v", 2))
+	if (text__starts(map->path, "[v"))
 		return HOST_LIBRARIES; /* [vdso], [vvar] */
 	if (!strcmp(map->path, "[stack]"))
 		return HOST_STACKS;
@@ -296,7 +297,7 @@ static int name_allocators(struct host_reading *reading)
 		const char *base = map__base_name(reading->maps.maps.v[i].path);
 
 		for (size_t k = 0; k < sizeof(names) / sizeof(*names); k++)
-			if (!strncmp(base, "lib", 3) &&
+			if (text__starts(base, "lib") &&
 			    !strncmp(base + 3, names[k], strlen(names[k])) &&
 			    !find_allocator(reading->ledger, names[k], base))
 				host_reading__add_allocator(reading, names[k], i);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "inspect/elf.h"
 #include "inspect/proc.h"
 #include "inspect/site.h"
@@ -225,7 +226,7 @@ static bool is_linker(const struct map *map)
 {
 	const char *base = map__base_name(map->path);
 
-	return !strncmp(base, "ld-linux", 8) || !strncmp(base, "ld-2.", 5);
+	return text__starts(base, "ld-linux") || text__starts(base, "ld-2.");
 }
 
 int mallocs__look(const struct proc *proc, const struct maps *maps, const struct map *map,

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "base/text.h"
+
 #define MAGIC_118 0xfffffff0u
 #define MAGIC_120 0xfffffff1u
 #define HEADER (8 + 8 * 8) /* bytes: magic, sizes, and eight words */
@@ -158,7 +160,7 @@ static bool fits(const struct go_table *table, Elf *elf)
 	GElf_Ehdr header;
 
 	return gelf_getehdr(elf, &header) && go_table__find(table, header.e_entry, &place) &&
-	       !strncmp(place.function, "_rt0_", 5);
+	       text__starts(place.function, "_rt0_");
 }
 
 bool go_table__open(Elf *elf, struct go_table *ret)

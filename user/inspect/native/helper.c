@@ -26,6 +26,7 @@
 #include <zlib.h>
 
 #include "base/io.h"
+#include "base/text.h"
 #include "inspect/native/go_table.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -189,8 +190,8 @@ static void cut_parameters(char *name)
 	bracket = find_open_bracket(name, name + len);
 	/* The bracket is not of parameters in "(anonymous namespace)" and "f()::operator()". */
 	if (bracket && bracket > name && bracket[-1] != ':' &&
-	    strncmp(bracket, "(anonymous", 10) != 0 &&
-	    !(bracket - name >= 8 && !strncmp(bracket - 8, "operator", 8)))
+	    !text__starts(bracket, "(anonymous") &&
+	    !(bracket - name >= 8 && text__starts(bracket - 8, "operator")))
 		*bracket = '\0';
 }
 
@@ -219,7 +220,7 @@ static bool cut_rust_hash(char *s)
 {
 	size_t len = strlen(s);
 
-	if (len <= 19 || strncmp(s + len - 19, "::h", 3) != 0)
+	if (len <= 19 || !text__starts(s + len - 19, "::h"))
 		return false;
 	for (size_t i = len - 16; i < len; i++)
 		if (!isxdigit((unsigned char)s[i]))
@@ -264,7 +265,7 @@ char *helper__demangle(const char *symbol, char *buf, size_t size)
 	char *plain = NULL;
 	int status;
 
-	if (!strncmp(symbol, "_Z", 2) && strlen(symbol) < SYMBOL_MAX)
+	if (text__starts(symbol, "_Z") && strlen(symbol) < SYMBOL_MAX)
 		plain = __cxa_demangle(symbol, NULL, NULL, &status);
 	if (!plain) {
 		snprintf(buf, size, "%.*s", (int)(size < INT32_MAX ? size - 1 : 0), symbol);
@@ -691,7 +692,7 @@ static void set_caller(struct scope *scope, Dwarf_Die *unit, Dwarf_Die *inlined)
 /* True if a name is one of Rust's newer ones, which are not demangled. */
 static bool is_rust_v0(const char *symbol)
 {
-	return symbol && !strncmp(symbol, "_R", 2);
+	return symbol && text__starts(symbol, "_R");
 }
 
 /* Returns the function's name for the linker, which has its namespace and type, unless only its
@@ -925,8 +926,8 @@ static bool lacks_tables_of_go(struct unwind *unwind)
 	Dwfl_Module *mod = dwfl_addrmodule(unwind->dwfl, unwind->regs->ip);
 
 	return !unwind->left && mod && go_table_of(unwind, mod) &&
-	       strncmp(function, "runtime.goexit", 14) && strncmp(function, "runtime.mstart", 14) &&
-	       strncmp(function, "_rt0_", 5);
+	       !text__starts(function, "runtime.goexit") &&
+	       !text__starts(function, "runtime.mstart") && !text__starts(function, "_rt0_");
 }
 
 /* Unwinds by the frame pointers, which all functions of Go keep. Returns whether the stack is

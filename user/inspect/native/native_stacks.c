@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/map64.h"
 #include "base/subprocess.h"
+#include "base/text.h"
 #include "inspect/native/native.h"
 #include "inspect/native/wire.h"
 #include "inspect/proc.h"
@@ -675,7 +676,7 @@ static void write_source_path(const struct native_frame *frame, char *buf, size_
 {
 	const char *file = frame->file;
 
-	while (!strncmp(file, "./", 2) || !strncmp(file, "../", 3))
+	while (text__starts(file, "./") || text__starts(file, "../"))
 		file = strchr(file, '/') + 1;
 	if (*file == '/')
 		snprintf(buf, size, "%s", file);

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "inspect/proc.h"
 
 /* ---- the dry-run library's table: tools/dryrun ---- */
@@ -96,7 +97,7 @@ int nvml__order(const char *visible, const char *const *uuid, unsigned n, bool s
 	for (;;) {
 		visible += strspn(visible, " ");
 		len = strcspn(visible, ", ");
-		if (len > 4 && !strncmp(visible, "MIG-", 4))
+		if (len > 4 && text__starts(visible, "MIG-"))
 			return -1;
 		if (len && visible[0] >= '0' && visible[0] <= '9' && !sorted)
 			return -1;

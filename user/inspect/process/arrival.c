@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "inspect/elf.h"
 
 #define FILES_OPENED 8
@@ -44,7 +45,7 @@ bool arrival__is_cuda(const struct map *map)
 {
 	const char *name = map->x ? strrchr(map->path, '/') : NULL;
 
-	return name && (!strncmp(name, "/libcuda.so", 11) || !strncmp(name, "/libcudart", 10));
+	return name && (text__starts(name, "/libcuda.so") || text__starts(name, "/libcudart"));
 }
 
 bool arrival__maps_cuda(const struct maps *maps)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "inspect/elf.h"
 
 #define VARIABLES_MAX 8192
@@ -59,8 +60,8 @@ static bool is_libc(const char *path)
 {
 	const char *base = strrchr(path, '/');
 
-	return base && (!strncmp(base, "/libc.so.", 9) || !strncmp(base, "/libc-2.", 8) ||
-			!strncmp(base, "/ld-musl-", 9));
+	return base && (text__starts(base, "/libc.so.") || text__starts(base, "/libc-2.") ||
+			text__starts(base, "/ld-musl-"));
 }
 
 /* Address of the C variable `environ`; 0: not found. An executable that refers to it has its own

@@ -586,7 +586,7 @@ int proc__thread_sp(const struct proc *proc, pid_t tid, uint64_t *ret)
 	n = io__text_at(proc->dirfd, name, text, sizeof(text));
 	if (n < 0)
 		return (int)n;
-	if (!strncmp(text, "running", 7))
+	if (text__starts(text, "running"))
 		return -EBUSY;
 	/* The text is the system call's number, its six arguments if one runs, the stack pointer
 	 * and the program counter. So the stack pointer is the word before the last. */

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/subprocess.h"
+#include "base/text.h"
 #include "inspect/arch.h"
 
 #define FILTERED 1
@@ -76,7 +77,7 @@ static int thread_mode(pid_t pid, const char *tid)
 	if (!status)
 		return -errno;
 	while (mode < 0 && fgets(line, sizeof(line), status))
-		if (!strncmp(line, "Seccomp:", 8))
+		if (text__starts(line, "Seccomp:"))
 			mode = atoi(line + 8);
 	fclose(status);
 	return mode;

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "inspect/arch.h"
 #include "inspect/pyobj.h"
 #include "inspect/python/pyinternal.h"
@@ -372,7 +373,7 @@ static int rank_file(const struct map *map, const char *exe)
 
 	if (*exe && !strcmp(map->path, exe))
 		return 0;
-	if (base && (!strncmp(base, "/libpython", 10) || !strncmp(base, "/python", 7)))
+	if (base && (text__starts(base, "/libpython") || text__starts(base, "/python")))
 		return 1;
 	return 2;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "inspect/elf.h"
 #include "inspect/site.h"
 
@@ -176,7 +177,7 @@ static int on_symbol(const char *name, const struct elf_sym *sym, void *ctx)
 	size_t base, len, known_len;
 	uint32_t fn, same_form = FUNCTIONS;
 
-	if (strncmp(name, "cu", 2))
+	if (!text__starts(name, "cu"))
 		return 0;
 	base = split_name(name, &len, &form);
 	for (fn = 0; fn < FUNCTIONS; fn++) {
@@ -210,7 +211,7 @@ static bool may_throw(const struct elf *elf)
 {
 	const char *soname = elf__soname(elf);
 
-	return strncmp(soname, "libcuda.so", 10) && strncmp(soname, "libcudart.so", 12) &&
+	return !text__starts(soname, "libcuda.so") && !text__starts(soname, "libcudart.so") &&
 	       elf__each_import(elf, on_import, NULL) != 0;
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "inspect/elf.h"
 #include "inspect/proc.h"
 #include "inspect/torch.h"
@@ -201,8 +202,8 @@ static bool may_export_allocator(const char *path)
 {
 	const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
 
-	return !strncmp(base, "libc10_cuda.", 12) || !strncmp(base, "libc10_cuda-", 12) ||
-	       !strncmp(base, "libtorch_cuda.", 14) || !strncmp(base, "libtorch.", 9);
+	return text__starts(base, "libc10_cuda.") || text__starts(base, "libc10_cuda-") ||
+	       text__starts(base, "libtorch_cuda.") || text__starts(base, "libtorch.");
 }
 
 /* Address of the symbol, from the file's lowest mapping. 0, -ENOENT, -errno. */

@@ -8,6 +8,7 @@
 
 #include "base/array.h"
 #include "base/map64.h"
+#include "base/text.h"
 #include "inspect/proc.h"
 #include "inspect/pytensor.h"
 
@@ -159,7 +160,8 @@ static int is_node(const struct proc *proc, uint64_t info)
 static enum cxx_kind kind_by_name(const char *name)
 {
 	/* Classes of a program itself, which are in other namespaces, are not supported. */
-	if (strncmp(name, "N3c10", 5) && strncmp(name, "N2at", 4) && strncmp(name, "N5torch", 7))
+	if (!text__starts(name, "N3c10") && !text__starts(name, "N2at") &&
+	    !text__starts(name, "N5torch"))
 		return CXX_OTHER;
 	if (strstr(name, "UndefinedTensorImpl"))
 		return CXX_UNDEFINED;

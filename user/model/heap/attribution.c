@@ -99,7 +99,7 @@ static uint16_t attribution__file(struct attribution *w, uint32_t file)
 		flags |= FILE_MODULES;
 	if (loads_weights(path))
 		flags |= FILE_LOADS;
-	if (!strncmp(path, "libcuda.so", 10) || !strncmp(path, "libcudart", 9))
+	if (text__starts(path, "libcuda.so") || text__starts(path, "libcudart"))
 		flags |= FILE_CUDA;
 	/* Without memory for the cache, the next call computes the flags again. */
 	if (file < dict__counts(w->dict).strings &&
@@ -183,7 +183,7 @@ static bool made_by_library(struct attribution *w, const struct frame_owners *o,
 	if (called && attribution__file(w, dict__get_loc(w->dict, called).file) & FILE_STARTS)
 		return true;
 	/* methods that the standard library's dataclasses generate */
-	if (!strncmp(func, "__create_fn__.", 14))
+	if (text__starts(func, "__create_fn__."))
 		return true;
 	/* The user's python -c "..." looks like generated code, too: "<string>". */
 	return o->library && !(!strcmp(dict__str(w->dict, loc.file), "<string>") &&

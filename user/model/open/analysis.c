@@ -437,12 +437,12 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 			*ret = (struct model_opts){ .at = at };
 			return 0;
 		}
-	if (!strncmp(s, "mark:", 5) && s[5] && strlen(s + 5) < sizeof(ret->at_mark)) {
+	if (text__starts(s, "mark:") && s[5] && strlen(s + 5) < sizeof(ret->at_mark)) {
 		*ret = (struct model_opts){ .at = AT_TIME, .at_time = UINT64_MAX };
 		strcpy(ret->at_mark, s + 5);
 		return 0;
 	}
-	if (!strncmp(s, "scope:", 6))
+	if (text__starts(s, "scope:"))
 		return parse_scope(s + 6, ret);
 	if (text__parse_time(s, &time))
 		return -EINVAL;

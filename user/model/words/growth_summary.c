@@ -34,7 +34,7 @@ static size_t own_length(const char *name)
 		end = len - 5;
 	while (end && strchr("0123456789,*", name[end - 1]))
 		end--;
-	return end > 5 && !strncmp(name + end - 5, " and ", 5) ? end - 5 : len;
+	return end > 5 && text__starts(name + end - 5, " and ") ? end - 5 : len;
 }
 
 size_t growth_summary__graph_keeper(const char *name, const char **at)
@@ -44,9 +44,9 @@ size_t growth_summary__graph_keeper(const char *name, const char **at)
 	if (!graph)
 		return 0;
 	graph += strlen(GRAPH);
-	if (!strncmp(graph, "global ", 7))
+	if (text__starts(graph, "global "))
 		graph += 7;
-	else if (!strncmp(graph, "local ", 6))
+	else if (text__starts(graph, "local "))
 		graph += 6;
 	*at = graph;
 	return own_length(graph);
@@ -512,8 +512,8 @@ bool growth_summary__of_graph(const struct growth_name *n)
 
 bool growth_summary__is_holder(const struct growth_name *n)
 {
-	return growth_summary__of_graph(n) || !strncmp(n->text, "global ", 7) ||
-	       !strncmp(n->text, "local ", 6);
+	return growth_summary__of_graph(n) || text__starts(n->text, "global ") ||
+	       text__starts(n->text, "local ");
 }
 
 size_t growth_summary__models(const struct growth_name *n, size_t *at)
@@ -651,9 +651,9 @@ static void say_holder(const struct growth_line *line, const struct growth_name 
 			 growth_summary__graph_words(text, true, name, sizeof(name)));
 		return;
 	}
-	if (!strncmp(text, "global ", 7))
+	if (text__starts(text, "global "))
 		text += 7;
-	else if (!strncmp(text, "local ", 6))
+	else if (text__starts(text, "local "))
 		text += 6;
 	text__clean(name, sizeof(name), text, strlen(text));
 	snprintf(buf, size, "%s%s", growth_summary__is_holder(holder) ? ", held by " : ", it is ",

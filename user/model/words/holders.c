@@ -8,6 +8,7 @@
 
 #include "base/hash.h"
 #include "base/map64.h"
+#include "base/text.h"
 
 #define MOST_LEAVES 16 /* leaves, such as "weight", that are counted separately for a holder */
 #define LEAVES 3       /* leaves that the name of a holder lists */
@@ -213,7 +214,7 @@ static struct name_parts split_name(const struct held *x)
 	size_t module_len = strlen(text_of(x->module));
 	struct name_parts parts = { .before = "", .leaf = name, .leaf_len = strcspn(name, " ") };
 
-	if (of && !strncmp(name, "grad of ", 8)) {
+	if (of && text__starts(name, "grad of ")) {
 		parts.before = name;
 		parts.before_len = 8;
 		parts.leaf = name + 8;

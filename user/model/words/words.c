@@ -709,7 +709,7 @@ char *words__program(char *buf, size_t size, const struct facts *f)
 	char **argv = words__cmdline(f);
 	const char *name = argv ? base_of(argv[0]) : "", *module = NULL;
 
-	for (size_t i = 1; argv && argv[i] && !strncmp(name, "python", 6); i++) {
+	for (size_t i = 1; argv && argv[i] && text__starts(name, "python"); i++) {
 		if (!strcmp(argv[i], "-m"))
 			module = argv[i + 1];
 		if (*argv[i] == '-' && !module)

@@ -40,7 +40,7 @@ static bool is_moment_by_name(const char *name, size_t *optimizer)
 	const char *space = strchr(name, ' ');
 
 	if (!space ||
-	    (strncmp(space, " exp_avg of ", 12) != 0 && strncmp(space, " exp_avg_sq of ", 15) != 0))
+	    (!text__starts(space, " exp_avg of ") && !text__starts(space, " exp_avg_sq of ")))
 		return false;
 	*optimizer = (size_t)(space - name);
 	return true;
@@ -176,7 +176,7 @@ static const char *last_part(const char *name)
 /* True for a buffer with statistics of one module, which modules cannot share. */
 static bool is_statistic(const char *name)
 {
-	return !strncmp(name, "running_", 8) || !strncmp(name, "num_batches", 11);
+	return text__starts(name, "running_") || text__starts(name, "num_batches");
 }
 
 struct buffers {

@@ -19,7 +19,7 @@ static const char *multi_tensor_optimizer(const struct dict *d, uint32_t stack)
 		struct dict_loc loc = dict__get_loc(d, frames.frames[i].loc);
 		const char *name = dict__str(d, loc.func);
 
-		if (!strncmp(name, "_multi_tensor_", 14) &&
+		if (text__starts(name, "_multi_tensor_") &&
 		    strstr(dict__str(d, loc.file), "torch/optim/"))
 			return name + 14;
 	}

@@ -52,8 +52,8 @@ static int read_tensors(const struct python *py, struct host_storage **ret, size
 static bool is_shared_file(const struct map *m)
 {
 	return m->shared && m->inode &&
-	       (!strncmp(m->path, "/dev/shm/", 9) || !strncmp(m->path, "/memfd:", 7) ||
-		!strncmp(m->path, "/SYSV", 5) || !strcmp(m->path, "/dev/zero"));
+	       (text__starts(m->path, "/dev/shm/") || text__starts(m->path, "/memfd:") ||
+		text__starts(m->path, "/SYSV") || !strcmp(m->path, "/dev/zero"));
 }
 
 /* Adds the shared files that a process maps, each once with the largest size that a process maps.

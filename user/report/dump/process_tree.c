@@ -67,12 +67,12 @@ static const char *script_of(const char *title, size_t *len)
 	const char *word = title, *slash;
 	size_t len_word;
 
-	if (strncmp(title, "python", 6))
+	if (!text__starts(title, "python"))
 		return NULL;
 	for (word += strcspn(word, " "); *word; word += len_word) {
 		word += strspn(word, " ");
 		len_word = strcspn(word, " ");
-		if (len_word == 2 && (!strncmp(word, "-m", 2) || !strncmp(word, "-c", 2)))
+		if (len_word == 2 && (text__starts(word, "-m") || text__starts(word, "-c")))
 			return NULL; /* the rest says more */
 		if (*word != '-' && len_word)
 			break;

@@ -166,7 +166,7 @@ static const char *key_text(const char *key, size_t *text_len)
 	const char *end = strstr(key, "'] in ");
 	size_t len = end ? (size_t)(end - key) + 2 : strlen(key);
 
-	if (len <= 4 || strncmp(key, "['", 2) != 0 || memcmp(key + len - 2, "']", 2) != 0)
+	if (len <= 4 || !text__starts(key, "['") || memcmp(key + len - 2, "']", 2) != 0)
 		return NULL;
 	*text_len = len - 4;
 	return key + 2;

@@ -644,7 +644,7 @@ static char *command_of(const struct facts *f)
 		const char *slash = p == argv ? strrchr(*p, '/') : NULL;
 		const char *s = slash ? slash + 1 : *p;
 
-		if (!strncmp(*p, "--local_rank", 12) || !strncmp(*p, "--local-rank", 12)) {
+		if (text__starts(*p, "--local_rank") || text__starts(*p, "--local-rank")) {
 			p += !(*p)[12] && p[1];
 			continue;
 		}

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/text.h"
 #include "memtrace.h"
 #include "model/analysis.h"
 #include "model/fields.h"
@@ -634,7 +635,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 		uint64_t number;
 
 		facts__at(facts, i, &key, &value);
-		if (!strncmp(key, "counter.", 8) && facts__number(facts, key, &number))
+		if (text__starts(key, "counter.") && facts__number(facts, key, &number))
 			json__uint(j, key + 8, number);
 	}
 	json__close_object(j);

@@ -111,7 +111,7 @@ static void remove_old_export(void *ctx, const char *name)
 	const char *digits = name + strlen(ID_PREFIX),
 		   *end; /* the number in the ID, if it has the prefix */
 
-	if (!strncmp(name, ".trace_", 7) && strstr(name, ".part-")) {
+	if (text__starts(name, ".trace_") && strstr(name, ".part-")) {
 		store__remove(&b->store, name);
 		return;
 	}

@@ -324,7 +324,7 @@ static char *shell_text(const char *text)
 	char *ret = NULL;
 
 	text += strspn(text, " \t");
-	if (strpbrk(text, ";&|()`\n") || !strncmp(text, "exec ", 5))
+	if (strpbrk(text, ";&|()`\n") || text__starts(text, "exec "))
 		return strdup(text);
 	return asprintf(&ret, "exec env %s", text) < 0 ? NULL : ret;
 }

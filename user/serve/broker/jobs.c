@@ -811,7 +811,7 @@ static const char *after_name(const struct job *j, const char *why)
 {
 	size_t n = strlen(j->imported);
 
-	return strncmp(why, j->imported, n) || strncmp(why + n, ": ", 2) ? why : why + n + 2;
+	return strncmp(why, j->imported, n) || !text__starts(why + n, ": ") ? why : why + n + 2;
 }
 
 /* The worker has ended with this status: delivers its output, or answers with an error. */

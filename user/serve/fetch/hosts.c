@@ -25,7 +25,7 @@
 /* True for a URL; false for a host alone. */
 static bool has_scheme(const char *server)
 {
-	return !strncmp(server, "http://", 7) || !strncmp(server, "https://", 8);
+	return text__starts(server, "http://") || text__starts(server, "https://");
 }
 
 /* The start of host and port in a URL. */
@@ -219,7 +219,7 @@ int hosts__read(struct hosts *h, const char *path)
 const char *hosts__unencrypted(const struct hosts *h)
 {
 	for (size_t i = 0; i < h->n; i++)
-		if (!strncmp(h->all[i].url, "http://", 7) && !loopback__is(h->all[i].url))
+		if (text__starts(h->all[i].url, "http://") && !loopback__is(h->all[i].url))
 			return h->all[i].url;
 	return NULL;
 }

@@ -4,10 +4,12 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "base/text.h"
+
 bool loopback__is(const char *url)
 {
-	const char *host = url +
-			   (strncmp(url, "https://", 8) ? strlen("http://") : strlen("https://"));
+	const char *host = url + (!text__starts(url, "https://") ? strlen("http://")
+								 : strlen("https://"));
 	size_t len = strcspn(host, "/?#"), address_len;
 	char text[64];
 	const char *port; /* ":8000", or "" */
@@ -31,5 +33,5 @@ bool loopback__is(const char *url)
 /* An http request shows its token to each proxy on the way, an https request does not. */
 bool loopback__direct(const char *url, bool token)
 {
-	return loopback__is(url) || (token && strncmp(url, "https://", 8));
+	return loopback__is(url) || (token && !text__starts(url, "https://"));
 }

@@ -143,7 +143,7 @@ static void drop_dump(const struct watch_capture *c, const char *file)
 /* True if `watch` made the recording: others may write into the same folder. */
 static bool is_of_watch(const struct folder_entry *e)
 {
-	return !strncmp(e->file, "watch-", 6);
+	return text__starts(e->file, "watch-");
 }
 
 /* Removes the oldest captures while their number or size is above the limit, but never all. */

@@ -55,7 +55,7 @@ static void set_hpc_job(struct watch_target *t, const struct initial_env *e)
 		return;
 	holder_process__set_job(p, t->cgroup.path, e->text ? e->text : "", e->size);
 	id = strchr(p->job, ' '); /* "slurm 123" */
-	if (id && strncmp(p->job, "ray ", 4) != 0)
+	if (id && !text__starts(p->job, "ray "))
 		snprintf(t->hpc_job, sizeof(t->hpc_job), "%.*s", (int)strcspn(id + 1, ","), id + 1);
 	free(p);
 }
