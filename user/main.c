@@ -192,7 +192,7 @@ int main(int argc, char **argv)
 	argv += log;
 	argc -= log;
 	if (argc < 2) {
-		help__print_list(stderr, commands, N_COMMANDS, false);
+		help__print_list(stderr, commands, N_COMMANDS, /*all=*/false);
 		return EXIT_USAGE;
 	}
 	if (!strcmp(argv[1], COMPLETE)) {

@@ -40,12 +40,12 @@ static ssize_t read_all(int fd, char *buf, size_t n, bool has_offset, uint64_t o
 
 ssize_t io__read(int fd, void *buf, size_t n)
 {
-	return read_all(fd, buf, n, false, 0);
+	return read_all(fd, buf, n, /*has_offset=*/false, 0);
 }
 
 ssize_t io__pread(int fd, void *buf, size_t n, uint64_t offset)
 {
-	return read_all(fd, buf, n, true, offset);
+	return read_all(fd, buf, n, /*has_offset=*/true, offset);
 }
 
 int io__write(int fd, const void *buf, size_t n)

@@ -151,22 +151,22 @@ static void close_level(struct json *j, bool array)
 
 void json__open_object(struct json *j, const char *key)
 {
-	open_level(j, key, false);
+	open_level(j, key, /*array=*/false);
 }
 
 void json__close_object(struct json *j)
 {
-	close_level(j, false);
+	close_level(j, /*array=*/false);
 }
 
 void json__open_array(struct json *j, const char *key)
 {
-	open_level(j, key, true);
+	open_level(j, key, /*array=*/true);
 }
 
 void json__close_array(struct json *j)
 {
-	close_level(j, true);
+	close_level(j, /*array=*/true);
 }
 
 void json__string(struct json *j, const char *key, const char *value)

@@ -406,7 +406,7 @@ int outfile__rewrite(const char *dir, const char *name, int (*put)(FILE *out, co
 
 	if (asprintf(&path, "%s/%s", dir, name) < 0)
 		return -ENOMEM;
-	err = outfile__create(path, OUTFILE_RENAME, true, &o);
+	err = outfile__create(path, OUTFILE_RENAME, /*force=*/true, &o);
 	free(path);
 	if (err)
 		return err;

@@ -110,12 +110,12 @@ static void check_lockdown(struct check_lines *l)
 
 	first_line("/sys/kernel/security/lockdown", text, sizeof(text));
 	if (strstr(text, "[confidentiality]"))
-		add_line(l, false, "lockdown",
+		add_line(l, /*ok=*/false, "lockdown",
 			 "confidentiality: the kernel keeps BPF programs from reading memory; boot "
 			 "with lockdown=integrity or none",
 			 0);
 	else
-		add_line(l, true, "lockdown",
+		add_line(l, /*ok=*/true, "lockdown",
 			 strstr(text, "[integrity]") ? "integrity: tracing works" : "none", 0);
 }
 
@@ -128,12 +128,12 @@ static void check_ptrace(struct check_lines *l)
 	first_line("/proc/sys/kernel/yama/ptrace_scope", text, sizeof(text));
 	scope = text[0] ? text[0] - '0' : 0;
 	if (scope >= 3)
-		add_line(l, false, "ptrace_scope",
+		add_line(l, /*ok=*/false, "ptrace_scope",
 			 "3: not even root can read processes; set kernel.yama.ptrace_scope below "
 			 "3 and reboot",
 			 EXIT_NOT_PERMITTED);
 	else
-		add_line(l, true, "ptrace_scope",
+		add_line(l, /*ok=*/true, "ptrace_scope",
 			 scope ? "1 or 2: only root, or CAP_SYS_PTRACE, can read processes"
 			       : "0: no restriction",
 			 0);
@@ -143,7 +143,7 @@ static void check_ptrace(struct check_lines *l)
 static void check_uprobes(struct check_lines *l, const struct probes *p)
 {
 	if (!probes__have_multi(p) && access("/sys/bus/event_source/devices/uprobe/type", F_OK))
-		add_line(l, false, "uprobes",
+		add_line(l, /*ok=*/false, "uprobes",
 			 "this kernel puts no probes on programs: it must be built with "
 			 "CONFIG_UPROBE_EVENTS",
 			 EXIT_NOT_PERMITTED);
@@ -273,7 +273,7 @@ static void check_gpu(struct check_lines *l, const struct gpu_look *g, unsigned 
 	snprintf(what, sizeof(what), "GPU %u", gpu);
 	if (!t->used_known) {
 		snprintf(text, sizeof(text), "its free memory is not known: %s", t->why);
-		add_line(l, false, what, text, 0);
+		add_line(l, /*ok=*/false, what, text, 0);
 		return;
 	}
 	gpu_look__say_holders(t, GPUS_NO_SLICE, held, sizeof(held));
@@ -287,7 +287,7 @@ static void check_gpu(struct check_lines *l, const struct gpu_look *g, unsigned 
 		snprintf(text + len, sizeof(text) - len,
 			 "; %zu of them %s probably left over: see memtrace-bpf ps --device %u",
 			 left_over, left_over == 1 ? "is" : "are", gpu);
-	add_line(l, true, what, text, 0);
+	add_line(l, /*ok=*/true, what, text, 0);
 }
 
 /* Adds lines on the GPUs that NVML reports, or why it reports none. */
@@ -297,12 +297,12 @@ static void check_gpus(struct check_lines *l, const struct gpu_look *g)
 
 	if (!g->by_driver) {
 		snprintf(text, sizeof(text), "no driver-reported figures: %s", g->why);
-		add_line(l, false, "GPUs", text, 0);
+		add_line(l, /*ok=*/false, "GPUs", text, 0);
 		return;
 	}
 	snprintf(text, sizeof(text), "%u: %s, %s%s", g->n, gpus__get(0)->name,
 		 text__bytes(total, sizeof(total), gpus__get(0)->total), g->n > 1 ? ", ..." : "");
-	add_line(l, true, "GPUs", text, 0);
+	add_line(l, /*ok=*/true, "GPUs", text, 0);
 	for (unsigned i = 0; i < g->n; i++)
 		check_gpu(l, g, i);
 }
@@ -310,23 +310,23 @@ static void check_gpus(struct check_lines *l, const struct gpu_look *g)
 /* Adds lines on NVIDIA's driver and the GPUs. WSL has NVML, and no driver of its own. */
 static void check_driver(struct check_lines *l)
 {
-	struct gpu_look *g = gpu_look__new(false);
+	struct gpu_look *g = gpu_look__new(/*torch=*/false);
 	char text[512], version[256];
 	int err;
 
 	first_line("/proc/driver/nvidia/version", version, sizeof(version));
 	if (version[0]) {
 		snprintf(text, sizeof(text), "NVIDIA %s", driver_version(version));
-		add_line(l, true, "GPU driver", text, 0);
+		add_line(l, /*ok=*/true, "GPU driver", text, 0);
 	}
 	if (g)
 		g->within = NVML_WAIT;
 	err = g ? gpu_look__read(g) : -ENOMEM;
 	snprintf(text, sizeof(text), "no driver-reported figures: %s", strerror(-err));
 	if (err)
-		add_line(l, false, "GPUs", text, 0);
+		add_line(l, /*ok=*/false, "GPUs", text, 0);
 	else if (!version[0] && !g->by_driver && *gpus__why())
-		add_line(l, false, "GPU driver",
+		add_line(l, /*ok=*/false, "GPU driver",
 			 "no NVIDIA driver on this host: memory of the CPU, and dry runs", 0);
 	else
 		check_gpus(l, g);
@@ -402,13 +402,13 @@ static void check_python(struct check_lines *l, struct target *t)
 	char version[32], text[512];
 
 	if (!t->python) {
-		add_line(l, false, "Python", t->python_why, 0);
+		add_line(l, /*ok=*/false, "Python", t->python_why, 0);
 		return;
 	}
 	snprintf(text, sizeof(text), "%s in %s",
 		 python__version_text(t->python, version, sizeof(version)),
 		 python__file(t->python));
-	add_line(l, true, "Python", text, 0);
+	add_line(l, /*ok=*/true, "Python", text, 0);
 	check_threads(l, t);
 }
 
@@ -486,19 +486,19 @@ static void add_calls(struct check_lines *l, const struct cuda_file *f, const st
 	if (f->throws) {
 		snprintf(text, sizeof(text),
 			 "%s: not probed: C++ exceptions may leave its functions", map->path);
-		add_line(l, false, "CUDA calls", text, 0);
+		add_line(l, /*ok=*/false, "CUDA calls", text, 0);
 		return;
 	}
 	if (f->newer[0]) {
 		snprintf(text, sizeof(text),
 			 "%s: %s is newer than this memtrace-bpf, and is not probed", map->path,
 			 f->newer);
-		add_line(l, false, "CUDA calls", text, 0);
+		add_line(l, /*ok=*/false, "CUDA calls", text, 0);
 	}
 	if (!l->explain) {
 		snprintf(text, sizeof(text), "%zu functions%s in %s", f->n,
 			 f->refused ? ", some cannot be probed," : "", map->path);
-		add_line(l, true, "CUDA calls", text, 0);
+		add_line(l, /*ok=*/true, "CUDA calls", text, 0);
 		return;
 	}
 	for (i = 0; i < f->n; i++) {
@@ -509,7 +509,7 @@ static void add_calls(struct check_lines *l, const struct cuda_file *f, const st
 			 fn->name);
 		explain_site(what, sizeof(what), map->path, f->site[i].offset, &f->site[i].site,
 			     text);
-		add_line(l, true, "CUDA call", what, 0);
+		add_line(l, /*ok=*/true, "CUDA call", what, 0);
 	}
 }
 
@@ -564,7 +564,7 @@ static void check_census(struct check_lines *l, const struct target *t)
 
 	if (!t->python)
 		return;
-	c = census__open(t->python, true, CENSUS_WITHIN_NS, &why);
+	c = census__open(t->python, /*need_torch=*/true, CENSUS_WITHIN_NS, &why);
 	if (c)
 		err = census__read(c, &o, &s, &why);
 	if (!err) {
@@ -592,10 +592,10 @@ static void check_process(struct check_lines *l, struct target *t)
 
 	cmdline = proc__cmdline(t->proc, &len);
 	words__arguments(command, sizeof(command), cmdline, len);
-	add_line(l, true, "process", *command ? command : proc__comm(t->proc), 0);
+	add_line(l, /*ok=*/true, "process", *command ? command : proc__comm(t->proc), 0);
 	check_python(l, t);
 	if (!t->torch.found) {
-		add_line(l, false, "PyTorch", "not imported yet: a capture waits for it", 0);
+		add_line(l, /*ok=*/false, "PyTorch", "not imported yet: a capture waits for it", 0);
 		return;
 	}
 	check_modules(l, t);
@@ -603,7 +603,7 @@ static void check_process(struct check_lines *l, struct target *t)
 			       t->torch.version[0] ? t->torch.version : "version unknown");
 	if (t->torch.cuda_runtime[0])
 		snprintf(text + len, sizeof(text) - len, ", %s", t->torch.cuda_runtime);
-	add_line(l, true, "PyTorch", text, 0);
+	add_line(l, /*ok=*/true, "PyTorch", text, 0);
 	check_census(l, t);
 	check_all_hooks(l, t);
 	check_calls(l, t);

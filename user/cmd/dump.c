@@ -156,7 +156,7 @@ static int read_process(struct seen *s, const struct dump_opts *o)
 		text__clean(p->name, sizeof(p->name), name, strlen(name));
 	python__version_text(t->python, own->python, sizeof(own->python));
 	torch__info(t->proc, &t->maps, &t->torch);
-	s->census = census__open(t->python, true, CENSUS_WITHIN_NS, &why);
+	s->census = census__open(t->python, /*need_torch=*/true, CENSUS_WITHIN_NS, &why);
 	if (!s->census) {
 		err = -errno;
 		goto fail;

@@ -175,7 +175,7 @@ int estimate_here__read(struct estimate_here_gpus *ret, struct estimate_args *a,
 {
 	int status, err;
 
-	ret->look = gpu_look__new(false);
+	ret->look = gpu_look__new(/*torch=*/false);
 	err = ret->look ? gpu_look__read(ret->look) : -ENOMEM;
 	if (err) {
 		log_err("--here: cannot read who holds the GPUs: %s", strerror(-err));

@@ -449,7 +449,7 @@ static void print_options(FILE *out, const struct command *c)
 {
 	struct options_list list = { .n = 0 };
 
-	list_described(&list, c, true);
+	list_described(&list, c, /*all=*/true);
 	fputs(".Sh OPTIONS\n", out);
 	for (int group = 0; group <= OPTIONS_MESSAGES; group++) {
 		bool any = false;

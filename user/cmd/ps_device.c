@@ -158,14 +158,14 @@ static size_t add_parts(struct grid *g, const struct look *l, const struct gpu_t
 		left++;
 	}
 	if (left) {
-		add_part_row(g, true, filtered);
+		add_part_row(g, /*known=*/true, filtered);
 		snprintf(parts[n++], sizeof(parts[0]), "+ %s more process%s",
 			 text__count(count, sizeof(count), left), left == 1 ? "" : "es");
 	}
 	add_part_row(g, t->reserved_known, t->reserved);
 	snprintf(parts[n++], sizeof(parts[0]), "driver's reserve");
 	if (t->n_hidden) {
-		add_part_row(g, true, t->hidden);
+		add_part_row(g, /*known=*/true, t->hidden);
 		snprintf(parts[n++], sizeof(parts[0]), "%s process%s not shown by this host",
 			 text__count(count, sizeof(count), t->n_hidden),
 			 t->n_hidden == 1 ? "" : "es");
@@ -632,7 +632,7 @@ static int print_all(struct look *l)
 
 int ps_device__run(const struct ps_device_args *args)
 {
-	struct look l = { .args = args, .gpus = gpu_look__new(true) };
+	struct look l = { .args = args, .gpus = gpu_look__new(/*torch=*/true) };
 	int status = -ENOMEM;
 
 	if (l.gpus && args->idle)

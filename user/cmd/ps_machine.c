@@ -513,8 +513,8 @@ static int print_text(const struct look *l)
 	print_swap(&l->readings);
 	print_cuda(l);
 	err = print_processes(l);
-	err = err ?: print_files(l, false);
-	err = err ?: print_files(l, true);
+	err = err ?: print_files(l, /*shared=*/false);
+	err = err ?: print_files(l, /*shared=*/true);
 	err = err ?: print_groups(l);
 	each_missing(l, print_missing, &first);
 	return err;

@@ -390,7 +390,7 @@ static int cmd_report(int argc, char **argv)
 	int status;
 
 	usage__parse(&command_report, argc, argv, 0, &o);
-	status = report_output__begin(&output, &o.shown, false);
+	status = report_output__begin(&output, &o.shown, /*attaches=*/false);
 	if (!status) {
 		status = report(&o);
 		if (o.r.fail)

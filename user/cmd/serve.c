@@ -437,7 +437,7 @@ static error_t parse_command(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_COMMAND:
-		parse_target(a, "--command", arg, true, state);
+		parse_target(a, "--command", arg, /*command=*/true, state);
 		break;
 	case OPT_VRAM:
 		a->vram = parse_size(state, "--vram", arg, DRYRUN_VRAM_MIN, DRYRUN_VRAM_MAX);
@@ -485,7 +485,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		add_argument(a->hosts, &a->n_hosts, SERVE_HOSTS, arg, "--allow-host", state);
 		break;
 	case OPT_TARGET:
-		parse_target(a, "--target", arg, false, state);
+		parse_target(a, "--target", arg, /*command=*/false, state);
 		break;
 	case OPT_ALL:
 		parse_all(a, state);

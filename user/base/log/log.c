@@ -482,7 +482,7 @@ void log__show(enum log_level level, const char *text)
 static void show_json(const struct log_line *l)
 {
 	size_t len = 0;
-	char *line = log_line__write(l, true, &len);
+	char *line = log_line__write(l, /*json=*/true, &len);
 
 	if (line)
 		fwrite(line, 1, len, stderr);
@@ -613,7 +613,7 @@ void log__from_environment(void)
 
 	if (!text || !*text)
 		return;
-	if (log_config__parse(&config, text, false, why, sizeof(why)))
+	if (log_config__parse(&config, text, /*levels_only=*/false, why, sizeof(why)))
 		log_warn(LOG_ENV ": %s: ignored", why);
 	if (config.fd < 0)
 		return;
@@ -627,7 +627,7 @@ int log__option_level(const char *arg, char *why, size_t size)
 {
 	struct log_config levels = LOG_CONFIG_INIT;
 
-	if (log_config__parse(&levels, arg, true, why, size))
+	if (log_config__parse(&levels, arg, /*levels_only=*/true, why, size))
 		return -1;
 	config.level = levels.level;
 	return 0;

@@ -111,7 +111,7 @@ static void show_progress(struct progress *p, uint64_t passed)
 	if (p->total && room > 8)
 		fprintf(stderr, "  %s",
 			text__bar(bar, p->done, p->total, room - 2 < BAR_MOST ? room - 2 : BAR_MOST,
-				  text__unicode(), true));
+				  text__unicode(), /*fill=*/true));
 	fputs(words, stderr);
 	fflush(stderr);
 	p->shown = true;

@@ -601,14 +601,14 @@ static int on_context(struct decoder *decoder, const struct cuda_function *fn,
 			return end_context(decoder, 0, thread->cuda_device_no - 1u, event);
 		return calls->devices == 1 ? end_context(decoder, 0, 0, event) : 0;
 	case CUDA_CTX_RETAIN:
-		keep_context(calls, record->out, (uint32_t)record->arg[1], true);
+		keep_context(calls, record->out, (uint32_t)record->arg[1], /*primary=*/true);
 		break;
 	case CUDA_CTX_CREATE:
 		keep_context(calls, record->out,
 			     fn->device == CUDA_DEVICE_NONE
 				     ? DEVICE_UNKNOWN
 				     : (uint32_t)record->arg[fn->device - CUDA_DEVICE_ARG0],
-			     false);
+			     /*primary=*/false);
 		push_context(thread);
 		use_context(calls, thread, record->out);
 		break;

@@ -83,12 +83,12 @@ static struct bpf_ring *map_ring(int fd, size_t at, size_t page, size_t bytes, b
 
 struct bpf_ring *bpf_ring__new(int fd, size_t bytes)
 {
-	return map_ring(fd, 0, (size_t)sysconf(_SC_PAGESIZE), bytes, true);
+	return map_ring(fd, 0, (size_t)sysconf(_SC_PAGESIZE), bytes, /*twice=*/true);
 }
 
 struct bpf_ring *bpf_ring__new_in_file(int fd, size_t at, size_t page, size_t bytes)
 {
-	struct bpf_ring *ring = map_ring(fd, at, page, bytes, false);
+	struct bpf_ring *ring = map_ring(fd, at, page, bytes, /*twice=*/false);
 
 	if (ring)
 		ring->copy = aligned_alloc(8, RING_RECORD_MAX);

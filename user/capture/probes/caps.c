@@ -139,10 +139,10 @@ static int limit_caps(unsigned int keep, bool capturing)
 
 int caps__limit(unsigned int keep)
 {
-	return limit_caps(keep, true);
+	return limit_caps(keep, /*capturing=*/true);
 }
 
 int caps__only(unsigned int keep)
 {
-	return limit_caps(keep, false);
+	return limit_caps(keep, /*capturing=*/false);
 }

@@ -401,7 +401,7 @@ static size_t twin_names(const char *names[HOOK_NR])
 	size_t n = 0;
 
 	for (int i = 0; i < HOOK_NR; i++) {
-		names[n] = program_name(i, true);
+		names[n] = program_name(i, /*sleepable=*/true);
 		n += names[n] != NULL;
 	}
 	return n;
@@ -421,14 +421,14 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 
 	if (opts->capture.steps_only) {
 		for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++)
-			names[n++] = program_name(steps[i], false);
+			names[n++] = program_name(steps[i], /*sleepable=*/false);
 	} else {
 		if (!opts->capture.no_autograd) {
-			names[n++] = program_name(HOOK_EDGE, false);
-			names[n++] = program_name(HOOK_EVALUATE, false);
+			names[n++] = program_name(HOOK_EDGE, /*sleepable=*/false);
+			names[n++] = program_name(HOOK_EVALUATE, /*sleepable=*/false);
 		}
 		for (size_t i = sizeof(all) / sizeof(all[0]); i > 0; i--)
-			names[n++] = program_name(all[i - 1], false);
+			names[n++] = program_name(all[i - 1], /*sleepable=*/false);
 	}
 	if (!opts->capture.steps_only || old) {
 		names[n++] = call_name(CALL_ENTER);
@@ -437,7 +437,7 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 	}
 	if (old || opts->all) {
 		names[n++] = call_name(CALL_ASKED);
-		names[n++] = program_name(HOOK_MODULE_BOUND, false);
+		names[n++] = program_name(HOOK_MODULE_BOUND, /*sleepable=*/false);
 	}
 	if (old)
 		names[n++] = "thread_gone";
@@ -1029,7 +1029,7 @@ static int attach_one(struct probes *probes, pid_t pid, const struct hook *hook,
 /* As attach_one(), with the sleepable twin if this capture uses those and the hook has one. */
 static int attach(struct probes *probes, pid_t pid, const struct hook *hook)
 {
-	bool sleepable = probes->sleepable && program_name(hook->id, true);
+	bool sleepable = probes->sleepable && program_name(hook->id, /*sleepable=*/true);
 
 	return attach_one(probes, pid, hook, sleepable);
 }
@@ -1106,7 +1106,8 @@ static int attach_own(struct probes *probes, pid_t pid, const struct hook *hook)
 	attachment = add_listed(probes, own);
 	if (!attachment)
 		return -ENOMEM;
-	err = attach_to(probes, pid, hook, probes->sleepable && program_name(hook->id, true),
+	err = attach_to(probes, pid, hook,
+			probes->sleepable && program_name(hook->id, /*sleepable=*/true),
 			attachment);
 	if (err)
 		kernel_of(probes)->n_listed--;
@@ -1259,9 +1260,9 @@ static int go_sleepable(struct probes *probes, pid_t pid, const struct hook *hoo
 	if (err)
 		return err;
 	for (i = 0; i < HOOK_NR; i++) {
-		if (!program_name(i, true) || !attached(probes, 0, i))
+		if (!program_name(i, /*sleepable=*/true) || !attached(probes, 0, i))
 			continue;
-		err = attach_one(probes, pid, &hooks[i], true);
+		err = attach_one(probes, pid, &hooks[i], /*sleepable=*/true);
 		if (err)
 			goto undo;
 	}

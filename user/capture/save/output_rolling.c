@@ -198,7 +198,7 @@ static int open_part(void *ctx, const struct mtr_ring_part *part)
 	part_name(store->file_name, part->number);
 	if (asprintf(&path, "%s/%s", folder__path(store->folder), store->file_name) < 0)
 		return -ENOMEM;
-	err = outfile__create(path, OUTFILE_DIRECT, false, &store->file);
+	err = outfile__create(path, OUTFILE_DIRECT, /*force=*/false, &store->file);
 	free(path);
 	return err ? err : outfile__fd(store->file);
 }
@@ -326,7 +326,7 @@ static uint64_t compute_space(struct rolling_store *store)
 static int open_folder(struct rolling_store *store, const char *path)
 {
 	size_t n = 0;
-	int err = folder__create(path, false, &store->folder);
+	int err = folder__create(path, /*force=*/false, &store->folder);
 
 	if (err)
 		return err;

@@ -820,7 +820,7 @@ static int apply_step(struct windows *windows, const struct event *event)
 			 text__count(n, sizeof(n), windows->opts.args.skip));
 	else
 		snprintf(why, sizeof(why), "%s began", step);
-	return begin(windows, event->time, true, why);
+	return begin(windows, event->time, /*whole=*/true, why);
 }
 
 /* Begins or ends a window at a call of the model, which counts as a step without an optimizer.
@@ -904,7 +904,7 @@ static int begin_due(struct windows *windows, uint64_t time, const char *why)
 	if (is_open(windows) || has_all(windows))
 		return 0;
 	if (!counts_steps(windows))
-		return begin(windows, time, false, why);
+		return begin(windows, time, /*whole=*/false, why);
 	windows->at_step = true;
 	windows->skip = 0;
 	return 0;
@@ -952,7 +952,7 @@ static int begin_at_mark(struct windows *windows, const struct event *event)
 	    is_open(windows) || has_all(windows))
 		return 0;
 	snprintf(why, sizeof(why), "mark %s", windows->opts.args.from_mark);
-	return begin(windows, event->time, false, why);
+	return begin(windows, event->time, /*whole=*/false, why);
 }
 
 /* Ends the window at the mark of --to-mark, unless it has just begun. */
@@ -1040,7 +1040,7 @@ static int tick(struct windows *windows, uint64_t now)
 	err = begin_every(windows, now);
 	if (err)
 		return err;
-	return windows->values ? judge(windows, now, false) : 0;
+	return windows->values ? judge(windows, now, /*with_step=*/false) : 0;
 }
 
 static int on_tick(struct sink *s, uint64_t now)
@@ -1097,7 +1097,7 @@ int windows__start(struct windows *windows, const char *who)
 		return windows->err;
 	if (is_open(windows) || has_all(windows))
 		return -EBUSY;
-	return keep_err(windows, begin(windows, windows->now, false, who));
+	return keep_err(windows, begin(windows, windows->now, /*whole=*/false, who));
 }
 
 int windows__stop(struct windows *windows, const char *who)

@@ -1050,7 +1050,7 @@ static int read_state(struct attach_stage *stage, uint64_t now)
 		return err;
 	stage->fresh = false;
 	stage->read_begin = now;
-	return err ? end_if_settled(stage, err, false, now) : 1;
+	return err ? end_if_settled(stage, err, /*whole=*/false, now) : 1;
 }
 
 /* ---- new segments ---- */

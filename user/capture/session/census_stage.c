@@ -667,7 +667,7 @@ void census_stage__begin(struct census_stage *stage, uint64_t now)
 		return;
 	if (!is_ready(stage, now)) { /* no tensors; maybe host memory */
 		if (stage->host_only && now >= stage->next_host)
-			begin_reading(stage, true, OTHER_WITHIN);
+			begin_reading(stage, /*all=*/true, OTHER_WITHIN);
 		return;
 	}
 	if (!near_end && !is_reading_due(stage, now))
@@ -701,7 +701,7 @@ void census_stage__begin_last(struct census_stage *stage)
 	if (!is_ready(stage, UINT64_MAX) && !stage->host_only)
 		return;
 	stage->is_last = true;
-	begin_reading(stage, true, LAST_WITHIN);
+	begin_reading(stage, /*all=*/true, LAST_WITHIN);
 	stage->refused = true;
 }
 

@@ -281,7 +281,7 @@ static int take_census(struct session *session, int ended)
 		if (!err && !session->behind)
 			return census_stage__take(session->census, !session__replaced(session));
 	}
-	census_stage__take(session->census, false);
+	census_stage__take(session->census, /*whole=*/false);
 	return err;
 }
 
@@ -460,7 +460,7 @@ int session__drain_new(struct session *session, struct sink *sink)
 {
 	set_sink(session, sink);
 	session->busy = session__now(session);
-	return session__drain_ring(session, true);
+	return session__drain_ring(session, /*only_names=*/true);
 }
 
 int session__drain(struct session *session)
@@ -535,7 +535,7 @@ static int drain_last(struct session *session, struct sink *sink)
 	/* Begin to remove the probes: that goes on while the driver answers. */
 	if (!session->opts.group)
 		probes__begin_detach(session->probes);
-	err = cuda_calls__used(session->decoder, true);
+	err = cuda_calls__used(session->decoder, /*last=*/true);
 	return err || !session->opts.group ? err : session__account(session);
 }
 

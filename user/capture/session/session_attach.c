@@ -759,7 +759,7 @@ static int begin_events(struct session *session)
 	if (err)
 		return err;
 	session->attached = true;
-	err = session__begin_host(session, false);
+	err = session__begin_host(session, /*inherited=*/false);
 	if (err)
 		return err;
 	err = session__begin_malloc(session);
@@ -1017,13 +1017,13 @@ void session__free(struct session *session)
 {
 	if (!session)
 		return;
-	release_command(session, false);
+	release_command(session, /*waits_on=*/false);
 	if (session->opts.inside)
 		inside_memory__close(session->opts.inside);
 	leave_group(session);
 	if (session->probes && session->opts.group) {
-		probes__want_level(session->probes, session->opts.number, 0, false, 0,
-				   session->target.hooks);
+		probes__want_level(session->probes, session->opts.number, 0, /*keep_modules=*/false,
+				   0, session->target.hooks);
 		probes__reset_counters(session->probes, session->opts.number);
 		probes__leave(session->probes, proc__pid(session->target.proc));
 	}
@@ -1179,7 +1179,7 @@ static int begin_forked_events(struct session *session, struct session *parent, 
 	err = attach_own_hooks(session, proc__pid(parent->target.proc));
 	if (err)
 		return err;
-	err = session__begin_host(session, true);
+	err = session__begin_host(session, /*inherited=*/true);
 	if (err)
 		return err;
 	err = attach_stage__begin_forked(session->attach, &parent->target);

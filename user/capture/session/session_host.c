@@ -118,7 +118,7 @@ int session__pump_host(struct session *session)
 	if (!session->decoder->host)
 		return 0;
 	if (!ended && !session->decoder->cut && !session__replaced(session))
-		host_memory__begin(session->decoder->host, false);
+		host_memory__begin(session->decoder->host, /*last=*/false);
 	err = take_host(session, ended);
 	return err || ended || session->behind ? err
 					       : host_memory__check_growth(session->decoder->host);
@@ -172,6 +172,6 @@ int session__last_host(struct session *session)
 		err = drain_all(session);
 	if (err)
 		return err;
-	host_memory__begin(session->decoder->host, true);
+	host_memory__begin(session->decoder->host, /*last=*/true);
 	return wait_for_host(session);
 }

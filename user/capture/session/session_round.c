@@ -373,11 +373,11 @@ int session__drain_ring(struct session *session, bool only_names)
 	}
 	err = decode_queue(session, end);
 	session->taken = taken;
-	return err ? err : cuda_calls__used(session->decoder, false);
+	return err ? err : cuda_calls__used(session->decoder, /*last=*/false);
 }
 
 int session__round(struct session *session)
 {
 	cuda_calls__before_drain(session->decoder);
-	return session__drain_ring(session, false);
+	return session__drain_ring(session, /*only_names=*/false);
 }

@@ -488,7 +488,7 @@ static int write_segment(struct replay_plan_maker *p, const struct event *s,
 			 const struct event *blocks, size_t n)
 {
 	struct plan_segment *seg;
-	int err = add_segment(&p->pools, s->addr, s->size, false);
+	int err = add_segment(&p->pools, s->addr, s->size, /*range=*/false);
 
 	if (err)
 		return err;
@@ -788,12 +788,12 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 	}
 	/* All mappings in the range of an expandable segment belong to one stream. */
 	if (e->how == MEM_RESERVED)
-		return add_segment(&p->pools, e->addr, e->size, true);
+		return add_segment(&p->pools, e->addr, e->size, /*range=*/true);
 	if (e->how == MEM_MAPPED)
 		extend_segment(&p->pools, e->addr, e->size);
 	if (e->how != MEM_DEVICE)
 		return 0;
-	err = add_segment(&p->pools, e->addr, e->size, false);
+	err = add_segment(&p->pools, e->addr, e->size, /*range=*/false);
 	return err ? err : put_op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, 2);
 }
 
@@ -831,7 +831,7 @@ static int on_segment(struct replay_plan_maker *p, const struct event *e)
 	int err = 0;
 
 	if (!seg) {
-		err = add_segment(&p->pools, e->addr, e->size, false);
+		err = add_segment(&p->pools, e->addr, e->size, /*range=*/false);
 		seg = find_segment(&p->pools, e->addr);
 	}
 	if (seg)

@@ -194,7 +194,7 @@ static int try_size(struct search *s, uint64_t granules, bool *fits)
 	int status;
 
 	log_info("trying %s", text__bytes(size, sizeof(size), vram));
-	status = run_once_more(s->e, "try.mtr", vram, true, &run);
+	status = run_once_more(s->e, "try.mtr", vram, /*lean=*/true, &run);
 	if (status)
 		return status;
 	r->runs++;
@@ -437,7 +437,7 @@ static int run_full(struct estimate *e)
 
 	log_info("it does not fit: running it once more without a memory limit");
 	e->full_vram = DRYRUN_VRAM_MAX;
-	status = run_once_more(e, "full.mtr", e->full_vram, false, &e->full_run);
+	status = run_once_more(e, "full.mtr", e->full_vram, /*lean=*/false, &e->full_run);
 	if (status || !e->full_run.attached || estimate__failed(&e->full_run))
 		show_tail(e);
 	if (status || !e->full_run.attached) {
@@ -467,7 +467,7 @@ int estimate__run(struct estimate *e)
 
 	e->device = -1;
 	if (!status)
-		status = run_once_more(e, "named.mtr", e->args->vram, false, &e->run);
+		status = run_once_more(e, "named.mtr", e->args->vram, /*lean=*/false, &e->run);
 	if (status || !e->run.attached)
 		return status;
 	status = analyse(e, "named.mtr", &e->named);

@@ -424,11 +424,12 @@ int launch__parse(char **argv, struct launch *l, char *why)
 		if (!*at)
 			return 0;
 		if (strcmp(*at, "-m"))
-			find_launcher(l, &at, false); /* as in: python /path/bin/torchrun */
+			find_launcher(l, &at,
+				      /*module=*/false); /* as in: python /path/bin/torchrun */
 		else if (at[1])
-			find_launcher(l, (at++, &at), true);
+			find_launcher(l, (at++, &at), /*module=*/true);
 	} else {
-		find_launcher(l, &at, false);
+		find_launcher(l, &at, /*module=*/false);
 	}
 	if (l->launcher == LAUNCHER_NONE || l->launcher == LAUNCHER_OTHER)
 		return 0;

@@ -237,7 +237,7 @@ static void put_part(struct text *t, uint64_t n, uint64_t whole, const char *tit
 	char a[24], bar[TEXT_BAR], first[TEXT_BAR + 64], rest[64];
 
 	snprintf(first, sizeof(first), t->colour ? "  %10s  \033[36m%s\033[0m  " : "  %10s  %s  ",
-		 bytes(a, n), text__bar(bar, n, whole, BAR, text__unicode(), true));
+		 bytes(a, n), text__bar(bar, n, whole, BAR, text__unicode(), /*fill=*/true));
 	snprintf(rest, sizeof(rest), "  %10s  %*s  ", "", BAR, "");
 	text__paragraph(t->out, text__one_line(t->width), first, rest, "%s%s%s", title,
 			*note ? ": " : "", note);

@@ -356,7 +356,7 @@ static int set_key(struct tcp_store *s, struct slice key, struct slice value)
 	s->n_keys += !e->value;
 	drop_value(s, &e->value);
 	e->value = v;
-	return wake(s, e, false);
+	return wake(s, e, /*one=*/false);
 }
 
 /* ---- keys of the missing ranks ---- */
@@ -590,7 +590,7 @@ static int do_append(struct tcp_store *s, struct tcp_store_client *c, struct rea
 		return -ENOMEM;
 	drop_value(s, &e->value);
 	e->value = v;
-	return wake(s, e, false);
+	return wake(s, e, /*one=*/false);
 }
 
 static int do_multi_get(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
@@ -655,7 +655,7 @@ static int do_queue_push(struct tcp_store *s, struct tcp_store_client *c, struct
 	*e->queue_end = v;
 	e->queue_end = &v->next;
 	e->n_queue++;
-	return wake(s, e, true);
+	return wake(s, e, /*one=*/true);
 }
 
 static int do_queue_pop(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)

@@ -22,7 +22,7 @@
 /* Writes a metric family with one sample. */
 static void put_count(FILE *out, const struct openmetrics_family *f, uint64_t n)
 {
-	openmetrics__head(out, f, true);
+	openmetrics__head(out, f, /*openmetrics=*/true);
 	openmetrics__name(out, f);
 	fprintf(out, " %" PRIu64 "\n", n);
 }
@@ -30,7 +30,7 @@ static void put_count(FILE *out, const struct openmetrics_family *f, uint64_t n)
 /* Writes a metric family with one sample, a time in seconds. ns: the time in nanoseconds. */
 static void put_seconds(FILE *out, const struct openmetrics_family *f, uint64_t ns)
 {
-	openmetrics__head(out, f, true);
+	openmetrics__head(out, f, /*openmetrics=*/true);
 	openmetrics__name(out, f);
 	fprintf(out, " %" PRIu64 ".%09" PRIu64 "\n", ns / 1000000000, ns % 1000000000);
 }
@@ -64,14 +64,15 @@ static void put_recording(struct export_ctx *c)
 	char detail[DETAIL_TEXT];
 	uint64_t ns;
 
-	openmetrics__head(c->out, &info, true);
+	openmetrics__head(c->out, &info, /*openmetrics=*/true);
 	fputs("memtrace_recording_info{", c->out);
-	openmetrics__label(c->out, "name", c->name, false);
+	openmetrics__label(c->out, "name", c->name, /*more=*/false);
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
 		if (facts__get(c->facts, facts[i]))
-			openmetrics__label(c->out, facts[i], facts__get(c->facts, facts[i]), true);
+			openmetrics__label(c->out, facts[i], facts__get(c->facts, facts[i]),
+					   /*more=*/true);
 	if (*detail__sentence(detail, sizeof(detail), c->facts))
-		openmetrics__label(c->out, "reduced_detail", detail, true);
+		openmetrics__label(c->out, "reduced_detail", detail, /*more=*/true);
 	fputs("} 1\n", c->out);
 	if (from && !text__parse_date(from, &ns))
 		put_seconds(c->out, &start, ns);
@@ -97,7 +98,7 @@ static void put_value(struct export_ctx *c, const struct device_value *v)
 	struct model_device d;
 	uint64_t value;
 
-	openmetrics__head(c->out, &v->family, true);
+	openmetrics__head(c->out, &v->family, /*openmetrics=*/true);
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		if (!is_shown(c, i))
 			continue;
@@ -131,11 +132,11 @@ static void put_host(struct export_ctx *c)
 
 	if (!h)
 		return;
-	openmetrics__head(c->out, &bytes, true);
+	openmetrics__head(c->out, &bytes, /*openmetrics=*/true);
 	for (unsigned i = 1; i < HOST_PARTS_END; i++) /* 0: no part */
 		fprintf(c->out, "memtrace_host_bytes{part=\"%s\"} %" PRIu64 "\n",
 			host_part__name(i), h->at_moment.sheet.part[i].bytes);
-	openmetrics__head(c->out, &spare, true);
+	openmetrics__head(c->out, &spare, /*openmetrics=*/true);
 	for (unsigned i = 1; i < HOST_PARTS_END; i++) {
 		const struct host_figure *f = &h->at_moment.sheet.part[i];
 
@@ -155,7 +156,7 @@ static void put_fragmentation(struct export_ctx *c)
 	struct model_device d;
 	bool known;
 
-	openmetrics__head(c->out, &f, true);
+	openmetrics__head(c->out, &f, /*openmetrics=*/true);
 	for (size_t i = 0; i < model__devices(c->model); i++) {
 		if (!is_shown(c, i))
 			continue;
@@ -209,7 +210,7 @@ static int put_growth(struct export_ctx *c)
 	int err = 0;
 
 	for (size_t k = 0; !err && k < sizeof(figures) / sizeof(figures[0]); k++) {
-		openmetrics__head(c->out, &figures[k].family, true);
+		openmetrics__head(c->out, &figures[k].family, /*openmetrics=*/true);
 		for (size_t i = 0; !err && i < model__devices(c->model); i++) {
 			if (!is_shown(c, i))
 				continue;
@@ -238,19 +239,20 @@ static void put_row(FILE *out, const char *family, const char *device, enum grou
 		openmetrics__label(out, "category",
 				   r->before_attach || !r->category ? words__before(r->history)
 								    : r->category,
-				   true);
+				   /*more=*/true);
 	if (by == BY_PHASE)
-		openmetrics__label(
-			out, "phase",
-			r->before_attach ? words__before(r->history) : phase__name(r->phase), true);
+		openmetrics__label(out, "phase",
+				   r->before_attach ? words__before(r->history)
+						    : phase__name(r->phase),
+				   /*more=*/true);
 	if (by == BY_LINE) {
 		snprintf(number, sizeof(number), "%zu", top);
-		openmetrics__label(out, "top", top ? number : "rest", true);
-		openmetrics__label(out, "file", r->file ? r->file : "", true);
+		openmetrics__label(out, "top", top ? number : "rest", /*more=*/true);
+		openmetrics__label(out, "file", r->file ? r->file : "", /*more=*/true);
 		snprintf(number, sizeof(number), "%" PRIu32, r->line);
-		openmetrics__label(out, "line", r->line ? number : "", true);
-		openmetrics__label(out, "function", r->func ? r->func : "", true);
-		openmetrics__label(out, "source", r->source ? r->source : "", true);
+		openmetrics__label(out, "line", r->line ? number : "", /*more=*/true);
+		openmetrics__label(out, "function", r->func ? r->func : "", /*more=*/true);
+		openmetrics__label(out, "source", r->source ? r->source : "", /*more=*/true);
 	}
 	fprintf(out, "} %" PRIu64 "\n", r->bytes);
 }
@@ -301,7 +303,7 @@ static int put_groups(struct export_ctx *c)
 	int err = 0;
 
 	for (size_t g = 0; g < sizeof(groups) / sizeof(groups[0]) && !err; g++) {
-		openmetrics__head(c->out, &groups[g].family, true);
+		openmetrics__head(c->out, &groups[g].family, /*openmetrics=*/true);
 		for (size_t i = 0; i < model__devices(c->model) && !err; i++)
 			if (is_shown(c, i))
 				err = put_rows(c, &groups[g].family, groups[g].by, i);

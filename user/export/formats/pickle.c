@@ -112,22 +112,22 @@ static void close_level(struct pickle *p, bool list)
 
 void pickle__open_dict(struct pickle *p)
 {
-	open_level(p, false);
+	open_level(p, /*list=*/false);
 }
 
 void pickle__close_dict(struct pickle *p)
 {
-	close_level(p, false);
+	close_level(p, /*list=*/false);
 }
 
 void pickle__open_list(struct pickle *p)
 {
-	open_level(p, true);
+	open_level(p, /*list=*/true);
 }
 
 void pickle__close_list(struct pickle *p)
 {
-	close_level(p, true);
+	close_level(p, /*list=*/true);
 }
 
 /* Writes a string, without begin_value(). */

@@ -132,17 +132,17 @@ static int add_profile(struct export_ctx *c, struct profiles *p, size_t device, 
 /* Adds the profiles of a device. Sets *marked if it has the marked moment. Returns 0 or -ENOMEM. */
 static int add_device(struct export_ctx *c, struct profiles *p, size_t device, bool *marked)
 {
-	int err = add_profile(c, p, device, ROWS_AT_MARK, c->moment, false);
+	int err = add_profile(c, p, device, ROWS_AT_MARK, c->moment, /*counts=*/false);
 
 	if (err && err != -ENOENT)
 		return err;
 	*marked |= !err;
 	err = 0;
 	if (strcmp(c->moment, "end"))
-		err = add_profile(c, p, device, ROWS_NOW, "end", false);
+		err = add_profile(c, p, device, ROWS_NOW, "end", /*counts=*/false);
 	if (!err)
-		err = add_profile(c, p, device, ROWS_TOTAL, "total", false);
-	return err ?: add_profile(c, p, device, ROWS_TOTAL, "allocations", true);
+		err = add_profile(c, p, device, ROWS_TOTAL, "total", /*counts=*/false);
+	return err ?: add_profile(c, p, device, ROWS_TOTAL, "allocations", /*counts=*/true);
 }
 
 /* Adds the profiles of the chosen device, or of all. Returns 0, -ENODATA (no devices), -ENOENT (no

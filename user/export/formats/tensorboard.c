@@ -157,7 +157,7 @@ static void put_step(struct export_ctx *c, struct tensorboard *t, uint64_t time,
 	size_t kept = 0;
 
 	begin_event(t, time);
-	add_devices(c, t, true);
+	add_devices(c, t, /*by_step=*/true);
 	while (model__step(c->model, kept, &step))
 		kept++;
 	/* The first step has no known beginning. */
@@ -173,7 +173,7 @@ static void put_second(struct export_ctx *c, struct tensorboard *t, uint64_t sec
 	uint64_t end = (t->second + 1) * SECOND;
 
 	begin_event(t, end < c->duration || !c->duration ? end : c->duration);
-	add_devices(c, t, false);
+	add_devices(c, t, /*by_step=*/false);
 	put_event(c, t, t->second);
 	t->second = second;
 }

@@ -673,7 +673,7 @@ static int read_all_devices(struct page_data *p)
 	int err = 0;
 
 	for (size_t i = 0; i < model__devices(p->c->model) && !err; i++)
-		err = read_device(p, i, false);
+		err = read_device(p, i, /*always=*/false);
 	return err;
 }
 
@@ -691,7 +691,7 @@ static int process_last_event(struct page_data *p)
 	if (p->last.time > p->time)
 		p->time = p->last.time;
 	if (of_block && number != UINT32_MAX)
-		err = read_device(p, number, true);
+		err = read_device(p, number, /*always=*/true);
 	else if (may_change(kind))
 		err = read_all_devices(p);
 	p->last.kind = 0;
@@ -1442,7 +1442,7 @@ static int name_holders(struct page_rows *r, const struct before *before, size_t
 	for (size_t i = 0; i < n && !err; i++)
 		held[i] = held_of(r, before[i].row);
 	if (!err)
-		err = holders__group(held, n, false, h);
+		err = holders__group(held, n, /*by_role=*/false, h);
 	for (size_t i = 0; i < n && !err; i++) {
 		const char *name = h->all[h->holder_of[i]].name;
 
@@ -1566,16 +1566,16 @@ static void put_words(const struct page_rows *r, struct json *j)
 /* Adds the columns of the tree of stacks and of the rows. */
 static void put_row_columns(const struct page_rows *r, struct page_columns *c)
 {
-	struct page_column *col = add_column(c, "node.frame", -1, false);
+	struct page_column *col = add_column(c, "node.frame", -1, /*zigzag=*/false);
 
 	for (size_t i = 0; i < r->nnodes; i++)
 		put_value(col, r->nodes[i].frame);
 	/* distance back to the parent; 0: none */
-	col = add_column(c, "node.parent", -1, false);
+	col = add_column(c, "node.parent", -1, /*zigzag=*/false);
 	for (size_t i = 0; i < r->nnodes; i++)
 		put_value(col, r->nodes[i].parent_no ? i + 1 - r->nodes[i].parent_no : 0);
 	for (size_t k = 0; k < N_PAGE_FIELDS; k++) {
-		col = add_column(c, page_fields[k].column, -1, false);
+		col = add_column(c, page_fields[k].column, -1, /*zigzag=*/false);
 		for (size_t i = 0; i < r->n; i++)
 			put_value(col, r->rows[i].f[page_fields[k].field]);
 	}
@@ -1609,11 +1609,11 @@ static void changes__put(struct changes *s, uint64_t v)
 static void changes__end(struct changes *s, struct page_columns *c, const char *at, const char *by,
 			 int device)
 {
-	struct page_column *col = add_column(c, at, device, false);
+	struct page_column *col = add_column(c, at, device, /*zigzag=*/false);
 
 	col->bytes = s->at;
 	col->n = s->n;
-	col = add_column(c, by, device, true);
+	col = add_column(c, by, device, /*zigzag=*/true);
 	col->bytes = s->by;
 	col->n = s->n;
 }
@@ -1622,7 +1622,7 @@ static void changes__end(struct changes *s, struct page_columns *c, const char *
 static void put_moments(struct page_columns *c, const struct page_data *p,
 			const struct page_device *d, int i)
 {
-	struct page_column *col = add_column(c, "time", i, false);
+	struct page_column *col = add_column(c, "time", i, /*zigzag=*/false);
 	struct changes reserved = { 0 };
 	struct model_now first;
 	uint64_t last = 0;
@@ -1640,7 +1640,7 @@ static void put_moments(struct page_columns *c, const struct page_data *p,
 /* Adds the curve of allocated bytes. The page needs it only if not every event is a moment. */
 static void put_curve(struct page_columns *c, const struct page_device *d, int i)
 {
-	struct page_column *number = add_column(c, "curve.number", i, false), *col;
+	struct page_column *number = add_column(c, "curve.number", i, /*zigzag=*/false), *col;
 	const struct curve *v = &d->curve;
 	uint64_t last = 0;
 
@@ -1648,28 +1648,29 @@ static void put_curve(struct page_columns *c, const struct page_device *d, int i
 		put_value(number, v->parts[k].number - last);
 		last = v->parts[k].number;
 	}
-	col = add_column(c, "curve.last", i, true);
+	col = add_column(c, "curve.last", i, /*zigzag=*/true);
 	last = 0;
 	for (size_t k = 0; k < v->n; k++) {
 		put_value(col, html_moments__allocated(d, v->parts[k].last) - last);
 		last = html_moments__allocated(d, v->parts[k].last);
 	}
 	/* distances below and above the last value */
-	col = add_column(c, "curve.min", i, false);
+	col = add_column(c, "curve.min", i, /*zigzag=*/false);
 	for (size_t k = 0; k < v->n; k++)
 		put_value(col, html_moments__allocated(d, v->parts[k].last) -
 				       html_moments__allocated(d, v->parts[k].min));
-	col = add_column(c, "curve.max", i, false);
+	col = add_column(c, "curve.max", i, /*zigzag=*/false);
 	for (size_t k = 0; k < v->n; k++)
 		put_value(col, html_moments__allocated(d, v->parts[k].max) -
 				       html_moments__allocated(d, v->parts[k].last));
-	col = add_column(c, "curve.reserved", i, false); /* highest value and last value */
+	col = add_column(c, "curve.reserved", i,
+			 /*zigzag=*/false); /* highest value and last value */
 	for (size_t k = 0; k < v->n; k++)
 		put_value(col, v->parts[k].reserved_max);
-	col = add_column(c, "curve.rlast", i, false);
+	col = add_column(c, "curve.rlast", i, /*zigzag=*/false);
 	for (size_t k = 0; k < v->n; k++)
 		put_value(col, v->parts[k].reserved);
-	col = add_column(c, "curve.width", i, false);
+	col = add_column(c, "curve.width", i, /*zigzag=*/false);
 	put_value(col, v->width);
 }
 
@@ -1739,7 +1740,7 @@ static int cmp_block(const void *a, const void *b)
 static int put_addresses(struct page_columns *c, const struct page_device *d, int i)
 {
 	struct map64 *numbers = map64__new();
-	struct page_column *col = add_column(c, "addr", i, false);
+	struct page_column *col = add_column(c, "addr", i, /*zigzag=*/false);
 	uint64_t *all = malloc((d->nblocks + 1) * sizeof(*all)), n = 0, number;
 	int err = numbers && all ? 0 : -ENOMEM;
 
@@ -1751,7 +1752,7 @@ static int put_addresses(struct page_columns *c, const struct page_device *d, in
 		}
 		put_value(col, number);
 	}
-	col = add_column(c, "addr.of", i, true);
+	col = add_column(c, "addr.of", i, /*zigzag=*/true);
 	for (size_t k = 0; k < n; k++)
 		put_value(col, all[k] - (k ? all[k - 1] : 0));
 	map64__free(numbers);
@@ -1762,7 +1763,7 @@ static int put_addresses(struct page_columns *c, const struct page_device *d, in
 /* Sorts the blocks, and adds their moments and classes. */
 static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 {
-	struct page_column *col = add_column(c, "born", i, false);
+	struct page_column *col = add_column(c, "born", i, /*zigzag=*/false);
 	uint64_t last = 0;
 
 	if (d->nblocks)
@@ -1771,10 +1772,11 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 		put_value(col, d->blocks[k].born_no - last);
 		last = d->blocks[k].born_no;
 	}
-	col = add_column(c, "kin", i, false);
+	col = add_column(c, "kin", i, /*zigzag=*/false);
 	for (size_t k = 0; k < d->nblocks; k++)
 		put_value(col, d->blocks[k].block_class);
-	col = add_column(c, "life", i, false); /* moments until the free; 0: live until the end */
+	col = add_column(c, "life", i,
+			 /*zigzag=*/false); /* moments until the free; 0: live until the end */
 	for (size_t k = 0; k < d->nblocks; k++)
 		put_value(col,
 			  d->blocks[k].gone_no ? d->blocks[k].gone_no - d->blocks[k].born_no : 0);
@@ -1783,17 +1785,17 @@ static void put_blocks(struct page_columns *c, struct page_device *d, int i)
 /* Adds the counts of blocks that are allocated and freed within a moment. */
 static void put_brief(struct page_columns *c, const struct page_device *d, int i)
 {
-	struct page_column *col = add_column(c, "pmoment", i, false);
+	struct page_column *col = add_column(c, "pmoment", i, /*zigzag=*/false);
 	uint64_t last = 0;
 
 	for (size_t k = 0; k < d->n_brief; k++) {
 		put_value(col, d->brief[k].moment - last);
 		last = d->brief[k].moment;
 	}
-	col = add_column(c, "pkin", i, false);
+	col = add_column(c, "pkin", i, /*zigzag=*/false);
 	for (size_t k = 0; k < d->n_brief; k++)
 		put_value(col, d->brief[k].block_class);
-	col = add_column(c, "pn", i, false);
+	col = add_column(c, "pn", i, /*zigzag=*/false);
 	for (size_t k = 0; k < d->n_brief; k++)
 		put_value(col, d->brief[k].n);
 }
@@ -1802,7 +1804,7 @@ static void put_brief(struct page_columns *c, const struct page_device *d, int i
  * stream and pool of each segment. */
 static void put_segments(struct page_columns *c, const struct page_device *d, int i)
 {
-	struct page_column *col = add_column(c, "segments", i, false);
+	struct page_column *col = add_column(c, "segments", i, /*zigzag=*/false);
 
 	for (size_t k = 0; k < d->nsegments; k++) {
 		const struct page_segment *s = &d->segments[k];
@@ -1827,13 +1829,13 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 static void put_block_classes(struct page_columns *c, const struct page_data *p,
 			      const struct page_rows *r)
 {
-	struct page_column *row = add_column(c, "kin.row", -1, false), *size;
+	struct page_column *row = add_column(c, "kin.row", -1, /*zigzag=*/false), *size;
 	uint32_t n = model__block_classes(p->c->model);
 	struct row unused;
 
 	for (uint32_t k = 0; k < n; k++)
 		put_value(row, r->row_of_class[k] == UINT32_MAX ? 0 : r->row_of_class[k]);
-	size = add_column(c, "kin.size", -1, false);
+	size = add_column(c, "kin.size", -1, /*zigzag=*/false);
 	for (uint32_t k = 0; k < n; k++)
 		put_value(size, model__block_class(p->c->model, k, &unused));
 }
@@ -1882,7 +1884,7 @@ static void put_layers(struct json *j, const struct model *m)
 		json__string(j, "name", l.name);
 		json__string(j, "class", l.cls);
 		json__string(j, "root", l.root);
-		report_json__layer(j, &l, true);
+		report_json__layer(j, &l, /*reserved=*/true);
 		json__close_object(j);
 	}
 	json__close_array(j);

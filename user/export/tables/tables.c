@@ -353,12 +353,12 @@ static int put_block(const struct tables *s, const struct event_row *t, const ch
 	put_common(s, p);
 	parquet__text(p, device);
 	parquet__uint(p, b->addr, b->addr);
-	parquet__uint(p, true, b->size);
+	parquet__uint(p, /*known=*/true, b->size);
 	parquet__uint(p, b->requested, b->requested);
 	parquet__uint(p, timed, b->time);
 	parquet__uint(p, freed, freed ? *freed : 0);
 	parquet__uint(p, freed && timed && *freed >= b->time, freed ? *freed - b->time : 0);
-	parquet__bool(p, true, b->before_attach);
+	parquet__bool(p, /*known=*/true, b->before_attach);
 	put_place(p, t);
 	return parquet__row(p);
 }
@@ -374,9 +374,9 @@ static int put(struct export_ctx *c, void *state, const struct event_row *t)
 
 	(void)c;
 	put_common(s, p);
-	parquet__uint(p, true, t->number);
+	parquet__uint(p, /*known=*/true, t->number);
 	put_time(s, p, e->time);
-	parquet__uint(p, true, e->time);
+	parquet__uint(p, /*known=*/true, e->time);
 	parquet__text(p, t->kind);
 	parquet__text(p, t->device);
 	parquet__uint(p, e->addr, e->addr);
@@ -386,7 +386,7 @@ static int put(struct export_ctx *c, void *state, const struct event_row *t)
 	parquet__uint(p, t->has_reserved, t->reserved);
 	parquet__int(p, t->tid, t->tid);
 	parquet__text(p, t->thread);
-	parquet__uint(p, true, t->step);
+	parquet__uint(p, /*known=*/true, t->step);
 	put_place(p, t);
 	parquet__uint(p, t->has_lifetime, t->lifetime);
 	parquet__text(p, t->how);
@@ -405,14 +405,14 @@ static int put_step(const struct tables *s, const char *device, const struct mod
 
 	put_common(s, p);
 	parquet__text(p, device);
-	parquet__uint(p, true, s->steps - 1);
+	parquet__uint(p, /*known=*/true, s->steps - 1);
 	parquet__uint(p, s->numbered, s->first_job_step + s->steps - 1);
-	parquet__uint(p, true, step->start);
-	parquet__uint(p, true, step->end);
+	parquet__uint(p, /*known=*/true, step->start);
+	parquet__uint(p, /*known=*/true, step->end);
 	parquet__uint(p, step->end >= step->start, step->end - step->start);
 	put_time(s, p, step->end);
-	parquet__uint(p, true, step->peak);
-	parquet__uint(p, true, step->end_allocated);
+	parquet__uint(p, /*known=*/true, step->peak);
+	parquet__uint(p, /*known=*/true, step->end_allocated);
 	return parquet__row(p);
 }
 
@@ -459,20 +459,20 @@ static int put_run(struct export_ctx *c, const struct tables *s, size_t run, siz
 	parquet__text(p, d.name);
 	parquet__text(p, scope.path);
 	parquet__text(p, scope_source__name(scope.source));
-	parquet__uint(p, true, r.number);
+	parquet__uint(p, /*known=*/true, r.number);
 	parquet__int(p, thread.tid, thread.tid);
 	parquet__text(p, thread.tid ? dict__str(c->dict, thread.name) : NULL);
-	parquet__uint(p, true, r.step);
-	parquet__uint(p, true, r.begin);
+	parquet__uint(p, /*known=*/true, r.step);
+	parquet__uint(p, /*known=*/true, r.begin);
 	parquet__uint(p, r.end >= r.begin, r.end);
 	put_time(s, p, r.begin);
-	parquet__bool(p, true, r.earlier);
-	parquet__bool(p, true, r.ended);
+	parquet__bool(p, /*known=*/true, r.earlier);
+	parquet__bool(p, /*known=*/true, r.ended);
 	parquet__uint(p, l.start_known, l.start);
-	parquet__uint(p, true, l.peak);
-	parquet__uint(p, true, l.peak_time);
+	parquet__uint(p, /*known=*/true, l.peak);
+	parquet__uint(p, /*known=*/true, l.peak_time);
 	parquet__uint(p, d.has_totals, l.peak_reserved);
-	parquet__uint(p, true, l.end);
+	parquet__uint(p, /*known=*/true, l.end);
 	parquet__uint(p, l.kept_known, l.kept);
 	return parquet__row(p);
 }
@@ -497,11 +497,11 @@ static void put_column_outside_row(struct parquet *p, const char *name,
 	if (!strcmp(name, "moment"))
 		parquet__text(p, moment);
 	else if (!strcmp(name, "moment_ns"))
-		parquet__uint(p, true, time);
+		parquet__uint(p, /*known=*/true, time);
 	else if (!strcmp(name, "device"))
 		parquet__text(p, d->name);
 	else if (!strcmp(name, "before_attach"))
-		parquet__bool(p, true, r->before_attach);
+		parquet__bool(p, /*known=*/true, r->before_attach);
 }
 
 /* Adds a row to the table of rows. time: of the moment, ns. Returns 0 or -errno. */
@@ -603,11 +603,11 @@ static void put_capture(struct export_ctx *c, const struct tables *s, struct par
 	size_t used = 0;
 
 	put_time(s, p, 0);
-	parquet__uint(p, true, c->duration);
-	parquet__uint(p, true, model__events(c->model));
-	parquet__uint(p, true, words__lost(c->model, f));
-	parquet__bool(p, true, c->complete);
-	parquet__uint(p, true, model__whole_steps(c->model));
+	parquet__uint(p, /*known=*/true, c->duration);
+	parquet__uint(p, /*known=*/true, model__events(c->model));
+	parquet__uint(p, /*known=*/true, words__lost(c->model, f));
+	parquet__bool(p, /*known=*/true, c->complete);
+	parquet__uint(p, /*known=*/true, model__whole_steps(c->model));
 	parquet__uint(p, model__step_time(c->model), model__step_time(c->model));
 	for (char **a = argv; a && *a && used < sizeof(command); a++)
 		used += (size_t)snprintf(command + used, sizeof(command) - used, "%s%s",
@@ -633,22 +633,22 @@ static int put_device(struct export_ctx *c, const struct tables *s, size_t devic
 	parquet__text(p, words__device_fact(c->facts, &d, "name"));
 	parquet__uint(p, total, total);
 	put_capture(c, s, p);
-	parquet__uint(p, true, d.allocated);
+	parquet__uint(p, /*known=*/true, d.allocated);
 	parquet__uint(p, d.has_totals, d.reserved);
-	parquet__uint(p, true, d.peak_allocated);
+	parquet__uint(p, /*known=*/true, d.peak_allocated);
 	parquet__uint(p, d.has_totals, d.peak_reserved);
-	parquet__uint(p, true, d.peak_time);
-	parquet__uint(p, true, d.peak_step);
+	parquet__uint(p, /*known=*/true, d.peak_time);
+	parquet__uint(p, /*known=*/true, d.peak_step);
 	parquet__text(p, phase__name(d.peak_phase));
 	parquet__text(p, figure__name(d.peak_is));
 	parquet__double(p, d.has_totals, words__fragmentation(d.allocated, d.reserved));
 	parquet__double(p, d.has_totals, d.avg_fragmentation);
 	parquet__uint(p, d.before_known, d.before_attach_start);
 	parquet__uint(p, d.has_totals, d.drift);
-	parquet__uint(p, true, d.allocs);
-	parquet__uint(p, true, d.frees);
-	parquet__uint(p, true, d.ooms);
-	parquet__uint(p, true, d.total_allocated);
+	parquet__uint(p, /*known=*/true, d.allocs);
+	parquet__uint(p, /*known=*/true, d.frees);
+	parquet__uint(p, /*known=*/true, d.ooms);
+	parquet__uint(p, /*known=*/true, d.total_allocated);
 	put_growth(c, p, device);
 	parquet__text(p, *detail__sentence(detail, sizeof(detail), c->facts) ? detail : NULL);
 	return parquet__row(p);

@@ -214,18 +214,18 @@ static bool is_unknown_layout(int err)
  * this walks the lists again. */
 static int find_layout(struct reading *reading, uint64_t *objects, const char **why)
 {
-	int err = census__calibrate(reading, false, why); /* from named tensors */
+	int err = census__calibrate(reading, /*all=*/false, why); /* from named tensors */
 	int walk_err;
 
 	if (is_unknown_layout(err))
-		err = census__calibrate(reading, true, why); /* and unnamed ones */
+		err = census__calibrate(reading, /*all=*/true, why); /* and unnamed ones */
 	for (int i = 1;
 	     is_unknown_layout(err) && reading->tensors.n < FEW_TENSORS && i < LAYOUT_TRIES; i++) {
 		pause_briefly();
 		walk_err = reading__check_time(reading) ?: walk_objects(reading, objects);
 		if (walk_err)
 			return walk_err;
-		err = census__calibrate(reading, true, why);
+		err = census__calibrate(reading, /*all=*/true, why);
 	}
 	return err;
 }

@@ -225,7 +225,7 @@ static int search_frame_object(struct census_owners *owners, const struct node *
 	if (owners->reading->mem.layout->minor >= 11)
 		err = pymem__u64(&owners->reading->mem, obj + FRAME_OBJECT_FRAME, &frame);
 	err = err ?: read_code(owners, frame, &code);
-	return err ?: add_frame(owners, holder, frame, code, path, false /* is_end */);
+	return err ?: add_frame(owners, holder, frame, code, path, /*is_end=*/false);
 }
 
 /* Adds the variables of all frames of a traceback: {tb_next, tb_frame, ...}, from the function that
@@ -321,7 +321,7 @@ static int search_generator(struct census_owners *owners, const struct node *hol
 		if (!err)
 			err = frame ? read_code(owners, frame, &code) : -ENOENT;
 	}
-	return err ?: add_frame(owners, holder, frame, code, "local ", true /* is_end */);
+	return err ?: add_frame(owners, holder, frame, code, "local ", /*is_end=*/true);
 }
 
 /* ---- containers by their shapes ---- */
@@ -545,7 +545,7 @@ static int search_attrs(struct census_owners *owners, const struct node *holder)
 {
 	int err = read_entries_cached(owners, holder->obj, holder->type);
 
-	return err ?: add_items(owners, holder, ".", "", true /* keys_in_path */);
+	return err ?: add_items(owners, holder, ".", "", /*keys_in_path=*/true);
 }
 
 /*
@@ -579,7 +579,7 @@ static int search_thread_local(struct census_owners *owners, const struct node *
 	for (size_t i = 0;
 	     i < n && !census_owners__fatal(err) && !census_owners__over_limit(owners); i++)
 		err = pydict__items(&owners->reading->mem, attrs[i], &owners->it)
-			      ?: add_items(owners, holder, ".", "", true /* keys_in_path */);
+			      ?: add_items(owners, holder, ".", "", /*keys_in_path=*/true);
 	return err;
 }
 
@@ -744,7 +744,7 @@ static int search_class(struct census_owners *owners, const struct node *holder)
 	err = pymem__constant_u64(&owners->reading->mem,
 				  holder->obj + owners->reading->mem.layout->tp_dict, &dict)
 		      ?: read_entries_cached(owners, dict, 0);
-	return err ?: add_items(owners, holder, ".", "", true /* keys_in_path */);
+	return err ?: add_items(owners, holder, ".", "", /*keys_in_path=*/true);
 }
 
 /* Adds the items of a queue.SimpleQueue from CPython 3.13 on: {has_threads_waiting, put_idx,

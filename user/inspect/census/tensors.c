@@ -288,7 +288,7 @@ static int add_saved(struct reading *reading, struct census_list *list, const st
 	for (size_t i = 0; !err && i < graph->nsaved; i++) {
 		struct label label = { .kind = CENSUS_OTHER, .leaf = graph->saved[i].leaf };
 
-		err = add_tensor(list, 0, graph->saved[i].impl, &label, false);
+		err = add_tensor(list, 0, graph->saved[i].impl, &label, /*wrapper=*/false);
 	}
 	if (err)
 		goto out;
@@ -533,7 +533,7 @@ static int list_tensors(struct reading *reading, struct census_list *list)
 	for (size_t k = 0; !err && !reading->opts->named_only && k < reading->tensors.n; k++)
 		if (!map64__get(reading->by_obj, reading->tensors.v[k].obj, &i))
 			err = add_tensor(list, reading->tensors.v[k].obj, 0, &unnamed,
-					 false /* wrapper */);
+					 /*wrapper=*/false);
 	return err;
 }
 
@@ -558,7 +558,7 @@ static int add_grads(struct reading *reading, struct census_list *list, size_t f
 			err = reading__add_text(reading, name, &label.name);
 			label.front_at += strlen("grad of ");
 		}
-		err = err ?: add_tensor(list, 0, list->v[i].grad, &label, true);
+		err = err ?: add_tensor(list, 0, list->v[i].grad, &label, /*wrapper=*/true);
 	}
 	return err;
 }

@@ -73,7 +73,7 @@ static int pop_block(struct host_ranges *ranges, struct host_range *range)
 {
 	uint64_t size = range->piece[range->n - 1];
 	int err = ranges->fn(ranges->ctx, &range->owner, range->start + range->resident - size,
-			     size, false /* comes */);
+			     size, /*comes=*/false);
 
 	range->n--;
 	range->resident -= size;

@@ -693,15 +693,15 @@ static int add_v3_page(struct search *search, const struct layout *layout, struc
 	search->n_resident = 0;
 	err = host_resident__walk(search->reading->resident, page->start, page->start + page->bytes,
 				  add_range, search);
-	return err ?: add_page(search, layout, page, &search->sums[MALLOC], true);
+	return err ?: add_page(search, layout, page, &search->sums[MALLOC], /*second=*/true);
 }
 
 /* Adds the resident bytes of a range to the tables. */
 static int add_tables(struct search *search, uint64_t start, uint64_t bytes)
 {
 	uint64_t resident;
-	int err = host_resident__count(search->reading->resident, start, start + bytes, false,
-				       &resident);
+	int err = host_resident__count(search->reading->resident, start, start + bytes,
+				       /*device=*/false, &resident);
 
 	search->sums[MALLOC].tables += err ? 0 : resident;
 	return err;
@@ -1006,12 +1006,12 @@ static void set_python(struct search *search)
 /* Adds all memory of mimalloc 2. */
 static int search_2(struct search *search)
 {
-	int err = search_maps(search, true);
+	int err = search_maps(search, /*used=*/true);
 
 	if (err || !(search->sums[MALLOC].segments + search->sums[PYTHON].segments))
 		return err;
 	/* The allocator keeps segments without pages in use, or freed them a moment ago. */
-	return search_maps(search, false);
+	return search_maps(search, /*used=*/false);
 }
 
 /* Searches mimalloc 2, then mimalloc 3, and sets the figures of the ledger. */

@@ -132,7 +132,8 @@ static int add_free(struct host_reading *reading, uint64_t start, uint64_t size,
 
 	if (size >= COUNTED)
 		err = host_resident__count(reading->resident, start & ~(uint64_t)(HOST_PAGE - 1),
-					   (start + size) & ~(uint64_t)(HOST_PAGE - 1), false, &n);
+					   (start + size) & ~(uint64_t)(HOST_PAGE - 1),
+					   /*device=*/false, &n);
 	*resident += n < size ? n : size;
 	return err ?: host_spans__add(&reading->second, start, size, HOST_MALLOC);
 }

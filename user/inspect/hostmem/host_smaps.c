@@ -272,8 +272,8 @@ static int read_first(struct reading *reading, size_t i)
 	if (is_foreign(map))
 		return 0;
 	if (host_huge__has(&reading->huge, map))
-		return host_resident__count(reading->resident, map->start, map->end, false,
-					    &reading->smaps->v[i].hugetlb);
+		return host_resident__count(reading->resident, map->start, map->end,
+					    /*device=*/false, &reading->smaps->v[i].hugetlb);
 	if (host_resident__lacks_scan(reading->resident) && map->end - map->start > LARGE) {
 		reading->large[reading->n_large++] = i;
 		return 0;

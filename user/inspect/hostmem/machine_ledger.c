@@ -48,11 +48,12 @@ static void add_files(const struct machine_readings *readings, struct machine_le
 	struct machine_line *line;
 	uint64_t tmpfs, sysv;
 
-	line = add_line(ledger, MACHINE_CACHE, "page cache", "page_cache", cache, true);
+	line = add_line(ledger, MACHINE_CACHE, "page cache", "page_cache", cache, /*known=*/true);
 	add_part(line, "clean", "clean", cache - writeback - dirty);
 	add_part(line, "dirty", "dirty", dirty);
 	add_part(line, "being written", "writeback", writeback);
-	line = add_line(ledger, MACHINE_SHMEM, "shared memory", "shared_memory", shmem, true);
+	line = add_line(ledger, MACHINE_SHMEM, "shared memory", "shared_memory", shmem,
+			/*known=*/true);
 	/* Some of their pages may be swapped out. */
 	tmpfs = least(or_none(readings->tmpfs), shmem);
 	sysv = least(or_none(readings->sysv), shmem - tmpfs);
@@ -78,15 +79,15 @@ static void add_kernel(const struct machine_readings *readings, struct machine_l
 	uint64_t others = or_none(readings->bounce) + or_none(readings->writeback_tmp) + misc;
 	struct machine_line *line;
 
-	line = add_line(ledger, MACHINE_SLAB, "slab", "slab", slab, true);
+	line = add_line(ledger, MACHINE_SLAB, "slab", "slab", slab, /*known=*/true);
 	add_part(line, "reclaimable", "reclaimable", or_none(readings->slab_reclaimable));
 	add_part(line, "unreclaimable", "unreclaimable", or_none(readings->slab_unreclaimable));
 	line = add_line(ledger, MACHINE_TABLES, "page tables", "page_tables", tables + secondary,
-			true);
+			/*known=*/true);
 	add_part(line, "of processes", "processes", tables);
 	add_part(line, "of guests and devices", "secondary", secondary);
 	line = add_line(ledger, MACHINE_KERNEL, "kernel", "kernel",
-			stacks + percpu + vmalloc + others, true);
+			stacks + percpu + vmalloc + others, /*known=*/true);
 	add_part(line, "stacks", "stacks", stacks);
 	add_part(line, "per CPU", "percpu", percpu);
 	add_part(line, "vmalloc", "vmalloc", vmalloc);
@@ -142,7 +143,7 @@ static void add_free(const struct machine_readings *readings, struct machine_led
 {
 	uint64_t lists = or_none(readings->cpu_lists), large;
 	struct machine_line *line = add_line(ledger, MACHINE_FREE, "free", "free",
-					     readings->free + lists, true);
+					     readings->free + lists, /*known=*/true);
 
 	count_blocks(readings, ledger);
 	large = least(ledger->large, readings->free);
@@ -164,14 +165,15 @@ void machine_ledger__make(const struct machine_readings *readings, struct machin
 	if (compressed == MACHINE_NONE &&
 	    (readings->zswap != MACHINE_NONE || readings->zram_used != MACHINE_NONE))
 		compressed = or_none(readings->zswap) + or_none(readings->zram_used);
-	add_line(ret, MACHINE_PROCESSES, "processes", "processes", or_none(readings->anon), true);
+	add_line(ret, MACHINE_PROCESSES, "processes", "processes", or_none(readings->anon),
+		 /*known=*/true);
 	add_files(readings, ret);
 	add_kernel(readings, ret);
 	add_huge(readings, ret);
 	add_line(ret, MACHINE_COMPRESSED, "compressed swap", "compressed_swap", or_none(compressed),
 		 compressed != MACHINE_NONE);
 	add_line(ret, MACHINE_SWAP_CACHE, "swap cache", "swap_cache", unmapped_swap_cache(readings),
-		 true);
+		 /*known=*/true);
 	add_line(ret, MACHINE_GPU, "GPU driver", "gpu_driver", gpu,
 		 readings->gpu_active != MACHINE_NONE);
 	add_free(readings, ret);
@@ -183,5 +185,5 @@ void machine_ledger__make(const struct machine_readings *readings, struct machin
 			rest > 0 ? least(or_none(readings->balloon), (uint64_t)rest) : 0,
 			readings->balloon != MACHINE_NONE);
 	last = add_line(ret, MACHINE_UNEXPLAINED, "not explained", "not_explained",
-			(uint64_t)(rest - last->bytes), true);
+			(uint64_t)(rest - last->bytes), /*known=*/true);
 }

@@ -97,7 +97,7 @@ static void spread_bytes(struct parts *parts, const struct map *map, uint64_t by
 	for (i = 0; i < parts->n && bytes; i++) {
 		parts->v[i].bytes = parts->v[i].end - parts->v[i].start;
 		if (by_page && host_resident__count(pages, parts->v[i].start, parts->v[i].end,
-						    false, &parts->v[i].bytes))
+						    /*device=*/false, &parts->v[i].bytes))
 			parts->v[i].bytes = 0; /* the process is ending */
 		sum += parts->v[i].bytes;
 	}
@@ -140,7 +140,7 @@ int residency__read(struct residency *residency)
 	if (!pages)
 		return -errno;
 	host_resident__cancel_by(pages, residency->cancelled, residency->ctx);
-	err = host_smaps__read(residency->proc, pages, false, &residency->now);
+	err = host_smaps__read(residency->proc, pages, /*shares=*/false, &residency->now);
 	for (i = 0; i < residency->n_asked && !err; i++) {
 		residency->asked[i].bytes = 0;
 		residency->asked[i].gone = true;

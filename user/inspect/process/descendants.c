@@ -69,7 +69,7 @@ bool descendants__has_torch(pid_t pid)
 	bool ret = false;
 
 	if (proc && !proc__maps(proc, &maps)) {
-		ret = arrival__maps_c10_functions(proc, &maps, false);
+		ret = arrival__maps_c10_functions(proc, &maps, /*unreadable=*/false);
 		maps__free(&maps);
 	}
 	proc__free(proc);

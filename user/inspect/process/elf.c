@@ -952,13 +952,13 @@ static int each_named(const struct elf *elf, bool imports,
 int elf__each_dynsym(const struct elf *elf,
 		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
-	return each_named(elf, false, fn, ctx);
+	return each_named(elf, /*imports=*/false, fn, ctx);
 }
 
 int elf__each_import(const struct elf *elf,
 		     int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
-	return each_named(elf, true, fn, ctx);
+	return each_named(elf, /*imports=*/true, fn, ctx);
 }
 
 struct by_name {

@@ -436,7 +436,8 @@ static int read_operands(struct cursor *cursor, struct insn *in, char form)
 	case 'Z':
 		/* xbegin has a branch displacement here */
 		if (in->map == INSN_MAP_1 && in->opcode == 0xc7 && op_of(in))
-			return in->modrm == 0xf8 ? read_relative(cursor, in, true) : -EINVAL;
+			return in->modrm == 0xf8 ? read_relative(cursor, in, /*wide=*/true)
+						 : -EINVAL;
 		return skip_bytes(cursor, imm_z(in));
 	case 'z':
 		return skip_bytes(cursor, imm_z(in));

@@ -127,7 +127,7 @@ static bool parse_arg(const char **s, struct mt_usdt_arg *arg)
 	*arg = (struct mt_usdt_arg){ .size = (uint8_t)number };
 	*s = end + 1;
 	if (**s == '%')
-		return parse_register(s, false, &arg->reg);
+		return parse_register(s, /*whole=*/false, &arg->reg);
 	arg->memory = 1;
 	if (**s != '(') {
 		number = strtol(*s, &end, 10);
@@ -139,7 +139,7 @@ static bool parse_arg(const char **s, struct mt_usdt_arg *arg)
 	if (**s != '(')
 		return false;
 	++*s;
-	if (!parse_register(s, true, &arg->reg) || **s != ')')
+	if (!parse_register(s, /*whole=*/true, &arg->reg) || **s != ')')
 		return false;
 	++*s;
 	return true;

@@ -167,9 +167,10 @@ static int search_lists(const struct proc *proc, uint64_t base, bool pointed, st
 
 int pygc__search(const struct proc *proc, uint64_t base, bool increments, struct pygc *ret)
 {
-	int err = search_lists(proc, base, true, ret);
+	int err = search_lists(proc, base, /*pointed=*/true, ret);
 
-	return err == -ENOENT && increments ? search_lists(proc, base, false, ret) : err;
+	return err == -ENOENT && increments ? search_lists(proc, base, /*pointed=*/false, ret)
+					    : err;
 }
 
 int pygc__find(const struct python *py, uint64_t within_ns, struct pygc *ret)
@@ -334,9 +335,9 @@ int pygc__walk(const struct pygc *gc, struct memcache *cache, uint64_t deadline,
 
 		err = note_increment(&walk, gc);
 		if (!err)
-			err = walk_list(&walk, head, false, 0, &last);
+			err = walk_list(&walk, head, /*back=*/false, 0, &last);
 		if (err == -EAGAIN)
-			err = walk_list(&walk, head, true, last, &end);
+			err = walk_list(&walk, head, /*back=*/true, last, &end);
 		if (err && err != -EAGAIN)
 			return err;
 		/* Without -EAGAIN the backward walk reached the place where the forward walk got

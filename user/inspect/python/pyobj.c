@@ -132,7 +132,7 @@ int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 	pymem__init(&mem, py, false);
 	name = mem.layout->co_qualname != PYLAYOUT_NONE ? mem.layout->co_qualname
 							: mem.layout->co_name;
-	err = check_type(&mem, code, "PyCode_Type", true)
+	err = check_type(&mem, code, "PyCode_Type", /*exact=*/true)
 		      ?: read_code_str(&mem, code, name, read.name, sizeof(read.name));
 	if (err)
 		return err;
@@ -142,7 +142,8 @@ int pyobj__code(const struct python *py, uint64_t code, struct pycode *ret)
 	if (err)
 		return err;
 	/* Check it again: it may have been freed and its memory reused meanwhile. */
-	err = read_linetable(&mem, code, &read) ?: check_type(&mem, code, "PyCode_Type", true);
+	err = read_linetable(&mem, code, &read)
+		      ?: check_type(&mem, code, "PyCode_Type", /*exact=*/true);
 	if (err) {
 		pycode__free(&read);
 		return err;
@@ -226,7 +227,7 @@ int pyobj__module_attr(const struct python *py, uint64_t module, const char *nam
 	int err;
 
 	pymem__init(&mem, py, true);
-	err = check_type(&mem, module, "PyModule_Type", false)
+	err = check_type(&mem, module, "PyModule_Type", /*exact=*/false)
 		      ?: pymem__u64(&mem, module + mem.layout->md_dict, &dict);
 	if (!err)
 		err = dict_get(&mem, dict, name, value);
@@ -252,11 +253,11 @@ int pyobj__func_code(const struct python *py, uint64_t func, uint64_t *code)
 	int err;
 
 	pymem__init(&mem, py, false);
-	err = check_type(&mem, func, "PyFunction_Type", true)
+	err = check_type(&mem, func, "PyFunction_Type", /*exact=*/true)
 		      ?: pymem__u64(&mem, func + mem.layout->func_code, &found);
 	if (err)
 		return err;
-	err = check_type(&mem, found, "PyCode_Type", true);
+	err = check_type(&mem, found, "PyCode_Type", /*exact=*/true);
 	if (!err)
 		*code = found;
 	return err;

@@ -163,7 +163,8 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 	err = proc__read_u32(py->proc, addr, &version);
 	if (err)
 		return python__refuse(why, err, "Py_Version cannot be read: %s", strerror(-err));
-	if (!use_row(py, version >> 24, (version >> 16) & 0xff, (version >> 8) & 0xff, false))
+	if (!use_row(py, version >> 24, (version >> 16) & 0xff, (version >> 8) & 0xff,
+		     /*free_threaded=*/false))
 		return unknown_version(py->major, py->minor, why);
 	level = (version >> 4) & 0xf;
 	if (level == 0xa || level == 0xb)
@@ -217,7 +218,7 @@ static int identify_by_sys(struct python *py, const char **why)
 	for (size_t i = 0; named < 0 && i < py->nr_files; i++)
 		named = parse_minor(py->file[i].path);
 	for (int minor = 8; minor <= 10; minor++) {
-		if (!use_row(py, 3, minor, -1, false))
+		if (!use_row(py, 3, minor, -1, /*free_threaded=*/false))
 			continue;
 		hex = hexversion_of_sys(py);
 		if (hex >> 16 == (0x300u | (unsigned)minor)) {
@@ -228,10 +229,10 @@ static int identify_by_sys(struct python *py, const char **why)
 	if (named < 0)
 		return python__refuse(why, -ENOTSUP, "a Python before 3.11 of unknown version (%s)",
 				      py->file[0].path);
-	if (named > 10 && pylayout__find(3, named, false))
+	if (named > 10 && pylayout__find(3, named, /*free_threaded=*/false))
 		return python__refuse(why, -ENOTSUP,
 				      "a Python 3.%d that does not export Py_Version", named);
-	if (!use_row(py, 3, named, -1, false))
+	if (!use_row(py, 3, named, -1, /*free_threaded=*/false))
 		return unknown_version(3, named, why);
 	return 0;
 }

@@ -210,8 +210,9 @@ int devices__pools(const struct cudaalloc *alloc, const struct layout *layout,
 
 	memset(ret, 0, sizeof(*ret));
 	for (unsigned i = 0; i < devices->n && !err; i++) {
-		err = add_own_pool(layout, &devices->v[i], i, false, ret, &torn)
-			      ?: add_own_pool(layout, &devices->v[i], i, true, ret, &torn);
+		err = add_own_pool(layout, &devices->v[i], i, /*small=*/false, ret, &torn)
+			      ?: add_own_pool(layout, &devices->v[i], i, /*small=*/true, ret,
+					      &torn);
 		ctx.device = i;
 		err = err ?: add_private_pools(&ctx, &devices->v[i]);
 	}

@@ -283,7 +283,8 @@ static int begin_batch(struct walk *walk, size_t from, size_t n)
 			continue;
 		}
 		it->function = !strcmp(walk->graph->classes[it->cls], "PyNode");
-		err = add_span(batch, it->node, size & ~SIZE_FLAGS, batch->n, true, false);
+		err = add_span(batch, it->node, size & ~SIZE_FLAGS, batch->n, /*vectors=*/true,
+			       /*tight=*/false);
 		batch->n++;
 	}
 	return err;
@@ -345,7 +346,8 @@ static bool is_vector(const uint64_t values[3])
 static int add_vector(struct batch *batch, const uint64_t values[3], uint32_t item)
 {
 	size_t n = batch->nspans;
-	int err = add_span(batch, values[0], values[2] - values[0], item, false, true);
+	int err = add_span(batch, values[0], values[2] - values[0], item, /*vectors=*/false,
+			   /*tight=*/true);
 
 	if (batch->nspans > n)
 		batch->spans[n].used = values[1] - values[0];
@@ -422,7 +424,8 @@ static int find_objects(struct walk *walk)
 			}
 			err = err ?: find_named_class(walk, name, &batch->items[span.item].cls);
 			if (!err && size <= MAX_CHUNK)
-				err = add_span(batch, obj, size, span.item, true, false);
+				err = add_span(batch, obj, size, span.item, /*vectors=*/true,
+					       /*tight=*/false);
 			break;
 		}
 	}

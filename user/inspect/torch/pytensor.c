@@ -740,8 +740,8 @@ static unsigned find_copied_sizes(const struct mt_rec_tensor *copy, struct pyten
 		if ((proc__word(copy->impl + at) & ~PY_FLAGS) != copy->object)
 			continue;
 		/* The version of PyTorch decides whether device_opt_ has its flag first. */
-		if (parse_impl(copy->impl, at + 8, false, ret) ||
-		    parse_impl(copy->impl, at + 8, true, ret))
+		if (parse_impl(copy->impl, at + 8, /*flag_first=*/false, ret) ||
+		    parse_impl(copy->impl, at + 8, /*flag_first=*/true, ret))
 			return at + 8;
 	}
 	return 0;

@@ -104,7 +104,7 @@ static int take_stacks(struct match *x, size_t device, struct live_detail *ret)
 static int take_holders(struct match *x, size_t device, struct live_detail *ret)
 {
 	const struct row_opts o = { .by = BY_LINE, .when = ROWS_NOW, .keep = keep, .ctx = x };
-	int err = holder_rows__of(x->m, device, &o, true, &ret->held);
+	int err = holder_rows__of(x->m, device, &o, /*names=*/true, &ret->held);
 
 	while (!err && ret->held.n && ret->held.all[ret->held.n - 1].filtered)
 		ret->held.n--;

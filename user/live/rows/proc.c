@@ -326,7 +326,7 @@ static int name_holders(const struct live_proc *p, size_t device, char buf[LIVE_
 	size_t named = 0, others = 0, len = 0;
 	uint64_t unnamed = 0; /* bytes that no object holds, in rows larger than the current one */
 	char bytes[24];
-	int err = holder_rows__of(p->model, device, &o, true, &h);
+	int err = holder_rows__of(p->model, device, &o, /*names=*/true, &h);
 
 	if (err)
 		return err;

@@ -218,7 +218,7 @@ static void draw_all(struct page *g, struct live_state *s, const struct live_row
 
 	print_line(g, 0, INK_BOLD, "%.900s",
 		   live_cells__where(where, live_state__by(s), proc->facts, r, NULL, g->p->columns,
-				     false));
+				     /*tree=*/false));
 	draw_figures(g, r, live_state__table(s));
 	if (r->row.before_attach) {
 		draw_holders(g, proc, x);

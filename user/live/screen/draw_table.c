@@ -90,7 +90,7 @@ static void draw_row(struct paint *p, const struct live_state *s, const struct l
 	}
 	if (p->columns - x - 1 < 4)
 		return;
-	live_cells__where(text, by, proc->facts, r, growth, p->columns - x - 1, true);
+	live_cells__where(text, by, proc->facts, r, growth, p->columns - x - 1, /*tree=*/true);
 	paint__put(p, y, x + 1, p->columns - x - 1, selected ? INK_SELECTED : INK_PLAIN, text);
 }
 
@@ -298,7 +298,8 @@ void draw_table__processes(struct paint *p, struct live_state *s, int y, int row
 		if (i >= first && i < first + page)
 			draw_process(p, s->procs[i], y++, i == s->selected, i == s->chosen, &sums);
 		else
-			draw_process(p, s->procs[i], -1, false, false, &sums);
+			draw_process(p, s->procs[i], -1, /*selected=*/false, /*chosen=*/false,
+				     &sums);
 	}
 	if (sums.reserves)
 		live__bytes(reserved, sums.reserved);

@@ -91,7 +91,7 @@ static enum live_act type_key(struct live_state *s, int key)
 			return ACT_MARK;
 		}
 		if (live_state__set_filter(s, s->typed, why, sizeof(why))) {
-			live_state__say(s, LOG_WARN, true, "%s", why);
+			live_state__say(s, LOG_WARN, /*own=*/true, "%s", why);
 			s->refused = s->nmessages;
 			return ACT_DRAW;
 		}
@@ -192,7 +192,7 @@ static enum live_act move_selection(struct live_state *s, int key, size_t page)
 /* Shows why a key has no effect now. */
 static enum live_act refuse(struct live_state *s, const char *why)
 {
-	live_state__say(s, LOG_INFO, true, "%s", why);
+	live_state__say(s, LOG_INFO, /*own=*/true, "%s", why);
 	return ACT_DRAW;
 }
 
@@ -316,9 +316,9 @@ static enum live_act press_view(struct live_state *s, int key)
 {
 	switch (key) {
 	case '\t':
-		return turn_view(s, false);
+		return turn_view(s, /*back=*/false);
 	case KEY_LIVE_BACKTAB:
-		return turn_view(s, true);
+		return turn_view(s, /*back=*/true);
 	case '0':
 	case '1':
 	case '2':
@@ -343,9 +343,9 @@ static enum live_act press_view(struct live_state *s, int key)
 		return open_row(s);
 	case '+':
 	case '=':
-		return zoom_graph(s, true);
+		return zoom_graph(s, /*in=*/true);
 	case '-':
-		return zoom_graph(s, false);
+		return zoom_graph(s, /*in=*/false);
 	default:
 		return ACT_NONE;
 	}
@@ -388,9 +388,9 @@ static enum live_act press_table(struct live_state *s, int key)
 	case 'a':
 		return sort_rows(s, SORT_ALLOCS);
 	case KEY_LIVE_RIGHT:
-		return unfold_row(s, true);
+		return unfold_row(s, /*open=*/true);
 	case KEY_LIVE_LEFT:
-		return unfold_row(s, false);
+		return unfold_row(s, /*open=*/false);
 	case '/':
 		memcpy(s->typed, s->filter, sizeof(s->typed));
 		s->typing = TYPING_FILTER;

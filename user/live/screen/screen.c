@@ -133,9 +133,9 @@ struct screen *screen__open(struct tty *t, bool colour, bool mouse)
 		return NULL;
 	}
 	s->tty = t;
-	tty__screen(t, true);
+	tty__screen(t, /*up=*/true);
 	if (!take_over(s)) {
-		tty__screen(t, false);
+		tty__screen(t, /*up=*/false);
 		fclose(s->in);
 		free(s);
 		return NULL;
@@ -164,7 +164,7 @@ void screen__close(struct screen *s)
 	endwin();
 	delscreen(s->term);
 	fclose(s->in);
-	tty__screen(s->tty, false);
+	tty__screen(s->tty, /*up=*/false);
 	free(s);
 }
 

@@ -136,7 +136,7 @@ static void print_table(FILE *out, const struct live_proc *p, const struct live_
 		}
 		left = print_cells(out, p->by, rows, t, r, width);
 		fprintf(out, "%s\n",
-			live_cells__where(where, p->by, p->facts, r, growth, left, false));
+			live_cells__where(where, p->by, p->facts, r, growth, left, /*tree=*/false));
 	}
 	if (more && p->by != LIVE_LAYER)
 		fprintf(out, "%9s  + %zu more rows\n", live__bytes(bytes, rest), more);

@@ -86,7 +86,7 @@ static int open_file(void *ctx, unsigned int number)
 		if (i > 1)
 			snprintf(more, sizeof(more), "-%d", i);
 		snprintf(s->path, sizeof(s->path), "memtrace-%d-%s%s.mtr", (int)s->pid, when, more);
-		err = outfile__create(s->path, OUTFILE_RENAME, false, &s->file);
+		err = outfile__create(s->path, OUTFILE_RENAME, /*force=*/false, &s->file);
 	}
 	return err ? err : outfile__fd(s->file);
 }
@@ -265,7 +265,7 @@ static void on_message(void *ctx, enum log_level level, const char *text)
 	struct view *v = ctx;
 
 	v->state.now = clock__monotonic() - v->begun;
-	live_state__say(&v->state, level, false, "%s", text);
+	live_state__say(&v->state, level, /*own=*/false, "%s", text);
 }
 
 /* Shows what was written to standard error past log.h: by libraries, a sanitizer or an export. */
@@ -319,7 +319,8 @@ static void say_marks(struct view *v)
 			const char *name = live_proc__mark(p, p->nmarks - 1 - p->marks_said, &time);
 
 			if (name)
-				live_state__say(&v->state, LOG_INFO, true, "marked: %s", name);
+				live_state__say(&v->state, LOG_INFO, /*own=*/true, "marked: %s",
+						name);
 		}
 	}
 }
@@ -348,7 +349,7 @@ static bool save_proc(struct view *v, struct live_proc *p)
 		v->failed = v->loop.quit = true;
 	err = write_save(from->save, say, sizeof(say));
 	/* Keep the message after the view, because it has the path. */
-	live_state__say(&v->state, err ? LOG_WARN : LOG_INFO, false, "%s", say);
+	live_state__say(&v->state, err ? LOG_WARN : LOG_INFO, /*own=*/false, "%s", say);
 	return !err;
 }
 
@@ -359,7 +360,7 @@ static void on_exported(void *ctx)
 
 	drop_source(v, v->exporting.pidfd);
 	take_errors(v);
-	if (!end_export(&v->exporting, false))
+	if (!end_export(&v->exporting, /*kill=*/false))
 		live_state__say(&v->state, LOG_WARN, true, "the export failed: L shows why");
 }
 
@@ -380,7 +381,8 @@ static void export(struct view *v, const char *format)
 	last = from->save->last;
 	err = begin_export(&v->exporting, last, format);
 	if (err) {
-		live_state__say(&v->state, LOG_WARN, true, "cannot export: %s", strerror(-err));
+		live_state__say(&v->state, LOG_WARN, /*own=*/true, "cannot export: %s",
+				strerror(-err));
 		return;
 	}
 	live_state__say(&v->state, LOG_INFO, true, "exporting %s as %s ...", last, format);
@@ -393,8 +395,8 @@ static bool mark_proc(struct view *v, struct live_proc *p, const char *name)
 	struct source *from = source_of(p);
 
 	if (!from || !from->session || p->ended) {
-		live_state__say(&v->state, LOG_INFO, true, "%s: there is nothing to mark any more",
-				p ? p->end : "no process");
+		live_state__say(&v->state, LOG_INFO, /*own=*/true,
+				"%s: there is nothing to mark any more", p ? p->end : "no process");
 		return false;
 	}
 	v->state.marks++;
@@ -572,7 +574,7 @@ static void log_end(struct view *v, struct live_proc *p, const char *reason, int
 		snprintf(why, sizeof(why), "detached from PID %d at %s (%s)", (int)p->pid, clock,
 			 reason);
 	live_proc__end(p, why);
-	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, true, "%s", why);
+	live_state__say(&v->state, err ? LOG_ERROR : LOG_INFO, /*own=*/true, "%s", why);
 }
 
 /* Refreshes the rows and sets when they may be refreshed again. With many blocks that is less often
@@ -612,7 +614,7 @@ static void on_clock(void *ctx)
 	uint64_t n;
 
 	if (read(v->clock, &n, sizeof(n)) > 0)
-		refresh(v, true);
+		refresh(v, /*by_clock=*/true);
 }
 
 /* ---- keys and signals ---- */
@@ -633,10 +635,10 @@ static void run_action(struct view *v, enum live_act a)
 	case ACT_RESET:
 		if (p)
 			live_proc__reset(p);
-		refresh(v, false);
+		refresh(v, /*by_clock=*/false);
 		break;
 	case ACT_REFRESH:
-		refresh(v, false);
+		refresh(v, /*by_clock=*/false);
 		break;
 	case ACT_SAVE:
 		save_proc(v, live_state__proc(&v->state));
@@ -873,7 +875,7 @@ static void view_after_end(struct view *v)
 	/* The process has freed its memory, so that only the peak is of interest. */
 	if (v->state.sort == SORT_LIVE)
 		v->state.sort = SORT_PEAK;
-	refresh(v, false);
+	refresh(v, /*by_clock=*/false);
 	while (!v->quit && !v->failed) {
 		n = v->loop.n_sources;
 		for (size_t i = 0; i < n; i++)
@@ -905,7 +907,7 @@ static void print_summary(const struct view *v, const struct live_proc *p)
 static void finish_view(struct view *v)
 {
 	if (v->exporting.pid) {
-		end_export(&v->exporting, true);
+		end_export(&v->exporting, /*kill=*/true);
 		live_state__say(&v->state, LOG_WARN, false,
 				"the export was stopped: `memtrace-bpf export` can make it");
 	}

@@ -67,7 +67,7 @@ static int take_block(const struct model *m, struct dev *dev, uint64_t addr, uin
 				       sizeof(*gone->all));
 		if (err)
 			return err;
-		gone->all[gone->n++] = blocks__describe(m, dev, addr, rec, true);
+		gone->all[gone->n++] = blocks__describe(m, dev, addr, rec, /*dead=*/true);
 	}
 	*ret = *rec;
 	rec->site = blocks->free_no;
@@ -116,7 +116,7 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 		all[count++] = gone->all[g];
 	while (map64__next(b->at, &pos, &addr, &i))
 		if (!gone || was_live(m, dev, when, &b->recs[i]))
-			all[count++] = blocks__describe(m, dev, addr, &b->recs[i], false);
+			all[count++] = blocks__describe(m, dev, addr, &b->recs[i], /*dead=*/false);
 	for (size_t j = 0; j < count; j++)
 		all[j].category = category__decide(&m->sites.all[all[j].site], all[j].category);
 	*ret = all;

@@ -310,7 +310,7 @@ static uint8_t category_without_objects(const struct model *m, const struct dev 
 	if (!live || phase == LIFE_NONE || device__in_pieces(dev->pub.device))
 		return category_by_life(m, dev, rec, dead);
 	/* A parameter may also be an input by its life. */
-	category = category_by_life(m, dev, rec, false);
+	category = category_by_life(m, dev, rec, /*dead=*/false);
 	if (category == CATEGORY_UNKNOWN || category == LIFE_MAYBE_INPUT)
 		category = category_of_live(m, l, rec) ?: category;
 	return category ? category : category_by_life(m, dev, rec, dead);

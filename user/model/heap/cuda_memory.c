@@ -135,7 +135,7 @@ static int note_unmapped(struct dev *dev, const struct extent *old, const struct
 
 	end = end < e->addr + e->size ? end : e->addr + e->size;
 	gone.size = end - gone.addr;
-	return extents__put(&dev->extents, EXTENT_UNMAPPED, &gone, true);
+	return extents__put(&dev->extents, EXTENT_UNMAPPED, &gone, /*later=*/true);
 }
 
 /* Copies what the allocator's tables said about the segment at these addresses. */
@@ -186,7 +186,7 @@ static int take_memory(struct model *m, const struct event *e)
 	if (by_address && (cut_everywhere(m, class, e->addr, e->size) ||
 			   cut_everywhere(m, EXTENT_UNMAPPED, e->addr, e->size)))
 		return -ENOMEM;
-	if (extents__put(dev ? &dev->extents : &m->loose, class, &taken, true))
+	if (extents__put(dev ? &dev->extents : &m->loose, class, &taken, /*later=*/true))
 		return -ENOMEM;
 	if (dev && !wakes)
 		update_reserved(m, dev, before, e->time);
@@ -227,7 +227,7 @@ static int return_memory(struct model *m, const struct event *e)
 	if (e->how == MEM_MAPPED && !bad_range(e))
 		err = extents__cut(in, class, e->addr, e->size);
 	else if (old->addr == e->addr)
-		err = extents__del(in, class, e->addr, true);
+		err = extents__del(in, class, e->addr, /*later=*/true);
 	if (err)
 		return err;
 	/* PyTorch still counts a segment whose memory other code unmapped. */
@@ -248,7 +248,7 @@ static int list_unmapped(struct dev *dev, const struct extent *listing, bool *fo
 		return 0;
 	unmapped = *old;
 	keep_details(&unmapped, listing, listing->listed);
-	return extents__put(&dev->extents, EXTENT_UNMAPPED, &unmapped, false);
+	return extents__put(&dev->extents, EXTENT_UNMAPPED, &unmapped, /*later=*/false);
 }
 
 /* Handles EVENT_SEGMENT, an entry of the allocator's tables. The first one begins a reading.
@@ -305,14 +305,15 @@ static int drop_unlisted(struct dev *dev)
 {
 	struct extent *all;
 	size_t n;
-	int err = extents__list(&dev->extents, EXTENT_MEMORY, false, &all, &n);
+	int err = extents__list(&dev->extents, EXTENT_MEMORY, /*at_mark=*/false, &all, &n);
 
 	if (err)
 		return err;
 	for (size_t i = 0; i < n && !err; i++)
 		if (extent__sum(&all[i]) == SUM_SEGMENTS && all[i].listed != dev->round &&
 		    all[i].seq < dev->round_seq)
-			err = extents__del(&dev->extents, EXTENT_MEMORY, all[i].addr, true);
+			err = extents__del(&dev->extents, EXTENT_MEMORY, all[i].addr,
+					   /*later=*/true);
 	free(all);
 	return err;
 }
@@ -423,7 +424,7 @@ int cuda_memory__note_block(struct model *m, struct dev *dev, uint64_t addr)
 		return 0;
 	moved = *loose;
 	(void)extents__del(&m->loose, EXTENT_MEMORY, moved.addr,
-			   false); /* without a note, it cannot fail */
+			   /*later=*/false); /* without a note, it cannot fail */
 	/* The memory was on this device since it was taken. If that was before the mark, the mark
 	 * includes it. */
 	return extents__put(&dev->extents, EXTENT_MEMORY, &moved, moved.seq > dev->mark_seq);

@@ -253,7 +253,7 @@ int extents__put(struct extents *x, enum extent_class c, const struct extent *e,
 		return 0;
 	if (later && note_before(x, c, copy.addr))
 		return -ENOMEM;
-	(void)extents__del(x, c, copy.addr, false); /* without a note, it cannot fail */
+	(void)extents__del(x, c, copy.addr, /*later=*/false); /* without a note, it cannot fail */
 	if (!x->free_no &&
 	    array__grow_zero(&x->nodes, &x->cap, (size_t)x->n + 1, sizeof(*x->nodes)))
 		return -ENOMEM;
@@ -283,14 +283,14 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
 	while (node_no && node(x, node_no)->e.addr < end) {
 		struct extent old = node(x, node_no)->e, part = old;
 
-		if (extents__del(x, c, old.addr, true))
+		if (extents__del(x, c, old.addr, /*later=*/true))
 			return -ENOMEM;
 		part.size = addr - old.addr;
-		if (old.addr < addr && extents__put(x, c, &part, true))
+		if (old.addr < addr && extents__put(x, c, &part, /*later=*/true))
 			return -ENOMEM;
 		part.addr = end;
 		part.size = old.addr + old.size - end;
-		if (old.addr + old.size > end && extents__put(x, c, &part, true))
+		if (old.addr + old.size > end && extents__put(x, c, &part, /*later=*/true))
 			return -ENOMEM;
 		if (end == UINT64_MAX && old.addr + old.size == end)
 			break;

@@ -938,7 +938,7 @@ static void note_free(struct model *m, const struct dev *dev, const struct rec *
 	uint64_t size = m->sites.all[rec->site].size, age = age_of(m, dev, rec, track);
 	struct growth_late *late = &u->late[track];
 	uint8_t category = category__decide(&m->sites.all[rec->site],
-					    category__of_record(m, dev, rec, false));
+					    category__of_record(m, dev, rec, /*dead=*/false));
 
 	current_late(m->growth, u, track);
 	if (track == TRACK_STEPS && category == CATEGORY_INPUT)

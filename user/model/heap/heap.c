@@ -177,7 +177,7 @@ static int heap__remove_from_sums(struct model *m, struct dev *dev, uint64_t add
 				  const struct rec *rec, bool freed)
 {
 	struct site *site = &m->sites.all[rec->site];
-	int err = m->watch.on_block ? observers__report_block(m, dev, addr, rec, true) : 0;
+	int err = m->watch.on_block ? observers__report_block(m, dev, addr, rec, /*dead=*/true) : 0;
 
 	if (!err && m->growth)
 		err = growth__block_freed(m, dev, rec);
@@ -206,7 +206,7 @@ int heap__add_block(struct model *m, struct dev *dev, const struct event *e, str
 	dev->pub.live += e->size;
 	dev->pub.live_blocks++;
 	if (*replaced) {
-		err = heap__remove_from_sums(m, dev, e->addr, &old, false);
+		err = heap__remove_from_sums(m, dev, e->addr, &old, /*freed=*/false);
 		if (err)
 			return err;
 	}
@@ -286,7 +286,7 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	dev->life.freeing_thread_no = e->thread + 1;
 	err = blocks__take(m, dev, e->addr, &rec);
 	if (!err)
-		err = heap__remove_from_sums(m, dev, e->addr, &rec, true);
+		err = heap__remove_from_sums(m, dev, e->addr, &rec, /*freed=*/true);
 	dev->life.freeing_thread_no = 0;
 	if (err == -ENOENT) {
 		dev->pub.frees_unknown++;

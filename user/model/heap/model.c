@@ -140,7 +140,7 @@ static bool is_of_failed_call(const struct model *m, const struct dev *dev, uint
 	}
 	if (!failed)
 		return false;
-	switch (category__of_block(m, dev, addr, rec, false)) {
+	switch (category__of_block(m, dev, addr, rec, /*dead=*/false)) {
 	case CATEGORY_UNKNOWN:
 	case CATEGORY_ACTIVATION:
 	case CATEGORY_TEMPORARY:
@@ -354,7 +354,7 @@ static int heap__tensor_before(struct model *m, struct dev *dev, const struct ev
 			return 0;
 		heap__add_late(m, dev, e->size);
 	}
-	return heap__add_known(m, dev, &block, true, dev->any);
+	return heap__add_known(m, dev, &block, /*census=*/true, dev->any);
 }
 
 /* Returns the number of the module that an earlier reading gave to this block in the same role; 0:

@@ -90,7 +90,8 @@ int observers__finish(struct model *m)
 		size_t pos = 0;
 
 		while (map64__next(b->at, &pos, &addr, &index)) {
-			err = observers__report_block(m, m->devs[i], addr, &b->recs[index], false);
+			err = observers__report_block(m, m->devs[i], addr, &b->recs[index],
+						      /*dead=*/false);
 			if (err)
 				return err;
 		}

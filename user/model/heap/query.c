@@ -501,7 +501,7 @@ bool model__live_block(const struct model *m, struct device device, uint64_t add
 
 	if (!rec)
 		return false;
-	b = blocks__describe(m, dev, addr, rec, true);
+	b = blocks__describe(m, dev, addr, rec, /*dead=*/true);
 	b.category = category__decide(&m->sites.all[b.site], b.category);
 	*ret = describe_block(m, &b);
 	ret->time = rec->time;

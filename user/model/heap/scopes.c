@@ -580,7 +580,7 @@ static int follow_stack(struct model *m, const struct event *e, uint64_t chain, 
 	same = count_same(m, tid, chain, partial, &at);
 	for (uint32_t i = s->nopen; i-- > at && !err;)
 		if (s->open[i]->tid == tid && !is_named(s->open[i]) && !partial)
-			err = scopes__end(m, i, true);
+			err = scopes__end(m, i, /*ended=*/true);
 	for (uint32_t i = same; i < chain__length(chain) && !err; i++) {
 		uint32_t function = chain__at(chain, i);
 
@@ -676,7 +676,7 @@ static int follow_named(struct model *m, const struct event *e)
 	switch (what) {
 	case SCOPE_END:
 		count_until(m, s->open[open_no - 1], e->time);
-		return scopes__end(m, open_no - 1, true);
+		return scopes__end(m, open_no - 1, /*ended=*/true);
 	case SCOPE_SUSPEND:
 		suspend_run(m, s->open[open_no - 1], e->time);
 		return 0;
@@ -820,7 +820,7 @@ int scopes__end_thread(struct model *m, uint32_t thread)
 
 	for (uint32_t i = m->scopes.nopen; i-- > 0 && !err;)
 		if (m->scopes.open[i]->tid == tid && !is_named(m->scopes.open[i]))
-			err = scopes__end(m, i, true);
+			err = scopes__end(m, i, /*ended=*/true);
 	return err;
 }
 
@@ -831,7 +831,7 @@ int scopes__finish(struct model *m, uint64_t now)
 	for (uint32_t i = m->scopes.nopen; i-- > 0 && !err;) {
 		if (is_named(m->scopes.open[i]))
 			count_until(m, m->scopes.open[i], now);
-		err = scopes__end(m, i, false);
+		err = scopes__end(m, i, /*ended=*/false);
 	}
 	return err;
 }

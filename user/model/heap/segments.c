@@ -745,7 +745,7 @@ int model__pinned(const struct model *m, uint64_t from, uint64_t until, struct m
 	const struct others *most = NULL;
 	struct extent *all;
 	size_t n;
-	int err = extents__list(&m->loose, EXTENT_HOST, false, &all, &n);
+	int err = extents__list(&m->loose, EXTENT_HOST, /*at_mark=*/false, &all, &n);
 
 	*ret = (struct model_pinned){ .bytes = 0 };
 	if (err)

@@ -282,7 +282,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		return EXIT_UNUSABLE;
 	}
 	if (n > 1 && wanted == INPUTS_ENDS && !n_others)
-		return add_entries(in, f, wanted, true);
+		return add_entries(in, f, wanted, /*ends=*/true);
 	if (n > 1 && (wanted == INPUTS_ONE || wanted == INPUTS_ENDS))
 		return log_choices(f, "which one?");
 	if (wanted == INPUTS_REPORT && rolling_view__is(folder__path(f)))
@@ -295,7 +295,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 						      "their memory cannot be added; choose one");
 		}
 	}
-	status = add_entries(in, f, wanted, false);
+	status = add_entries(in, f, wanted, /*ends=*/false);
 	return status ? status : add_missing(in, f);
 }
 

@@ -648,7 +648,7 @@ static void say_holder(const struct growth_line *line, const struct growth_name 
 	}
 	if (growth_summary__of_graph(holder)) {
 		snprintf(buf, size, ", held by %s",
-			 growth_summary__graph_words(text, true, name, sizeof(name)));
+			 growth_summary__graph_words(text, /*brief=*/true, name, sizeof(name)));
 		return;
 	}
 	if (text__starts(text, "global "))
@@ -808,7 +808,7 @@ char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMAR
 	char where[GROWTH_SUMMARY_TEXT + 64];
 
 	if (s->verdict != GROWTH_VERDICT_GROWS) {
-		say_none(s, false, buf);
+		say_none(s, /*brief=*/false, buf);
 		return buf;
 	}
 	say_where(s, where, sizeof(where));
@@ -856,9 +856,9 @@ char *growth_summary__brief(const struct growth_summary *s, size_t columns,
 	/* forms: from the longest to the shortest; the first one that fits is taken. */
 	buf[0] = '\0';
 	if (s->verdict != GROWTH_VERDICT_GROWS) {
-		say_none(s, false, buf);
+		say_none(s, /*brief=*/false, buf);
 		if (text__width(buf) > columns)
-			say_none(s, true, buf);
+			say_none(s, /*brief=*/true, buf);
 		if (text__width(buf) > columns)
 			buf[0] = '\0';
 		return buf;

@@ -571,7 +571,7 @@ static int put_holders(struct holder_rows *r, const struct row *named, size_t n)
 
 	while (kept < n && !named[kept].filtered)
 		kept++;
-	if (holders__of_rows(named, kept, true, &r->holders))
+	if (holders__of_rows(named, kept, /*by_role=*/true, &r->holders))
 		return -ENOMEM;
 	rows = calloc(r->n + r->holders.n + 1, sizeof(*rows));
 	if (!rows)

@@ -326,31 +326,31 @@ static void add_of_malloc(const struct host_sheet *s, struct host_verdict *v)
 
 	if (other) {
 		add(v, others[other - HOST_JEMALLOC].name, others[other - HOST_JEMALLOC].remedy,
-		    true, part[other].bytes, false);
+		    /*known=*/true, part[other].bytes, /*exact=*/false);
 	} else if (part[HOST_MALLOC_TRIM].known) {
 		add(v, "malloc_trim",
 		    "call malloc_trim(0) at quiet moments (Python: "
 		    "ctypes.CDLL(None).malloc_trim(0))",
-		    true, part[HOST_MALLOC_TRIM].bytes, true);
+		    /*known=*/true, part[HOST_MALLOC_TRIM].bytes, /*exact=*/true);
 		add(v, "MALLOC_ARENA_MAX",
 		    "MALLOC_ARENA_MAX=2 in the environment (threads then wait for each other)",
-		    true, part[HOST_MALLOC_ARENAS].bytes, false);
+		    /*known=*/true, part[HOST_MALLOC_ARENAS].bytes, /*exact=*/false);
 		add(v, "MALLOC_TRIM_THRESHOLD_",
 		    "MALLOC_TRIM_THRESHOLD_=131072 in the environment (free() then returns the "
 		    "ends of arenas)",
-		    true, part[HOST_MALLOC_ENDS].bytes, false);
+		    /*known=*/true, part[HOST_MALLOC_ENDS].bytes, /*exact=*/false);
 	}
 	if (v->kind == HOST_VERDICT_FRAGMENTED)
 		add(v, "holes",
 		    "allocate what lasts before what comes and goes: holes stay as long as their "
 		    "neighbours",
-		    false, 0, false);
+		    /*known=*/false, 0, /*exact=*/false);
 	if (!other)
 		add(v, "jemalloc",
 		    "jemalloc instead of malloc (LD_PRELOAD=libjemalloc.so.2), which returns "
 		    "unused "
 		    "pages after 10 s",
-		    true, free_in(s, HOST_KEEPER_MALLOC), false);
+		    /*known=*/true, free_in(s, HOST_KEEPER_MALLOC), /*exact=*/false);
 }
 
 /* Adds what to do about memory in use: the part that has most of it decides. */
@@ -360,29 +360,31 @@ static void add_of_use(const struct host_sheet *s, bool has_lines, struct host_v
 	unsigned part;
 
 	if (v->grows) {
-		add(v, "holder", "fix the line that grows, or what holds its memory", false, 0,
-		    false);
+		add(v, "holder", "fix the line that grows, or what holds its memory",
+		    /*known=*/false, 0,
+		    /*exact=*/false);
 		return;
 	}
 	if (has_lines) {
 		add(v, "leaks",
 		    "`memtrace-bpf leaks --device host FILE` names the lines that grow, and what "
 		    "holds their memory",
-		    false, 0, false);
+		    /*known=*/false, 0, /*exact=*/false);
 		return;
 	}
 	part = largest_part(s, &bytes);
 	if (part == HOST_TENSORS)
-		add(v, "dump", "`memtrace-bpf dump -p PID` names what holds the tensors", false, 0,
-		    false);
+		add(v, "dump", "`memtrace-bpf dump -p PID` names what holds the tensors",
+		    /*known=*/false, 0,
+		    /*exact=*/false);
 	if (part == HOST_LIBRARIES || part == HOST_FILES)
 		add(v, "none",
 		    "nothing: the kernel takes clean pages of files back when memory is short",
-		    false, 0, false);
+		    /*known=*/false, 0, /*exact=*/false);
 	add(v, "record",
 	    "`memtrace-bpf record --host -p PID`, then `memtrace-bpf leaks --device host FILE`, "
 	    "name the lines that grow",
-	    false, 0, false);
+	    /*known=*/false, 0, /*exact=*/false);
 }
 
 static void add_remedies(const struct host_sheet *s, enum host_keeper k, bool has_lines,
@@ -396,14 +398,14 @@ static void add_remedies(const struct host_sheet *s, enum host_keeper k, bool ha
 		add(v, "python_arenas",
 		    "run what needs many objects for a short time in a process of its own: "
 		    "Python returns an arena when its last object is freed",
-		    true, free_in(s, k), false);
+		    /*known=*/true, free_in(s, k), /*exact=*/false);
 		break;
 	case HOST_KEEPER_PINNED:
 		add(v, "pinned_cached",
 		    "release cached pinned memory: torch._C._host_emptyCache() after it was "
 		    "needed; PyTorch 2.15 and later: pinned_max_cached_size_mb in "
 		    "PYTORCH_ALLOC_CONF",
-		    true, free_in(s, k), false);
+		    /*known=*/true, free_in(s, k), /*exact=*/false);
 		break;
 	default:
 		add_of_use(s, has_lines, v);

@@ -246,12 +246,12 @@ static char *write_location(char *buf, const struct row *r, const char *cwd, siz
 
 char *words__location(char *buf, const struct row *r, const char *cwd, size_t columns)
 {
-	return write_location(buf, r, cwd, columns, false);
+	return write_location(buf, r, cwd, columns, /*short_name=*/false);
 }
 
 char *words__location_short(char *buf, const struct row *r, const char *cwd, size_t columns)
 {
-	return write_location(buf, r, cwd, columns, true);
+	return write_location(buf, r, cwd, columns, /*short_name=*/true);
 }
 
 char *words__place(char *buf, const char *file, uint32_t line, const char *cwd)

@@ -504,7 +504,7 @@ static int fold_cuda_alloc(struct live_set *b, const struct event *e)
 	if (put_range(b, b->taken[e->how], &kept))
 		return -ENOMEM;
 	if (is_new)
-		change_reserved(b, e->device, e->size, true);
+		change_reserved(b, e->device, e->size, /*taken=*/true);
 	return 0;
 }
 
@@ -518,7 +518,7 @@ static int fold_cuda_free(struct live_set *b, const struct event *e)
 	/* Only mappings are given back in pieces; other memory must be freed at its first address. */
 	if (segment && (mapped || segment->addr == e->addr)) {
 		size = mapped && e->size ? e->size : segment->size;
-		change_reserved(b, segment->device, size, false);
+		change_reserved(b, segment->device, size, /*taken=*/false);
 	}
 	if (mapped)
 		return free_mapped(b, e);

@@ -184,12 +184,12 @@ static int open_box(struct nested *v, bool dict)
 
 int nested__open_list(struct nested *v)
 {
-	return open_box(v, false);
+	return open_box(v, /*dict=*/false);
 }
 
 int nested__open_dict(struct nested *v)
 {
-	return open_box(v, true);
+	return open_box(v, /*dict=*/true);
 }
 
 /* The open container below the values from index `first` on. NULL: no such container. */
@@ -223,14 +223,14 @@ int nested__append(struct nested *v, bool last)
 {
 	size_t first = last ? v->n - 1 : take_mark(v);
 
-	return add_all(v, v->n || !last ? first : SIZE_MAX, false);
+	return add_all(v, v->n || !last ? first : SIZE_MAX, /*dict=*/false);
 }
 
 int nested__set_items(struct nested *v, bool last)
 {
 	size_t first = last ? v->n - 2 : take_mark(v);
 
-	return add_all(v, v->n > 1 || !last ? first : SIZE_MAX, true);
+	return add_all(v, v->n > 1 || !last ? first : SIZE_MAX, /*dict=*/true);
 }
 
 int nested__tuple(struct nested *v, size_t n)
@@ -288,12 +288,12 @@ static int close_container(struct nested *v, bool dict)
 
 int nested__close_list(struct nested *v)
 {
-	return close_container(v, false);
+	return close_container(v, /*dict=*/false);
 }
 
 int nested__close_dict(struct nested *v)
 {
-	return close_container(v, true);
+	return close_container(v, /*dict=*/true);
 }
 
 /* ---- memo ---- */

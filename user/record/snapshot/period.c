@@ -505,12 +505,12 @@ static int find(struct symbols *s, bool sized, struct period *ret)
 
 static int find_any(struct symbols *s, struct period *ret)
 {
-	int err = s->framed ? find(s, false, ret) : 0;
+	int err = s->framed ? find(s, /*sized=*/false, ret) : 0;
 
 	/* Sizes tell more where there are few lines. */
 	if (err || ret->n || (s->framed && s->n_symbols >= FEW_LINES))
 		return err;
-	return find(s, true, ret);
+	return find(s, /*sized=*/true, ret);
 }
 
 int period__find(const struct records *r, const struct value_list *trace, struct period *ret)

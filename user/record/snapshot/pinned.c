@@ -52,7 +52,7 @@ static int see_segment(struct search *s, value v)
 		return 0;
 	g = &s->r->segments[value__number(v)];
 	return see(s, (struct pinned_range){ .addr = g->addr, .size = g->size, .stack = g->stack },
-		   true);
+		   /*before=*/true);
 }
 
 int pinned__before(const struct records *r, const struct value_list *trace,

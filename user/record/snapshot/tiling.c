@@ -238,7 +238,7 @@ int tiling__add_block(struct tiling *t, uint64_t addr, uint64_t requested, uint6
 	*size = wanted;
 	if (wanted && cut_range(t, addr, wanted))
 		return -ENOMEM;
-	return tiling__know_block(t, addr, wanted, false);
+	return tiling__know_block(t, addr, wanted, /*waits=*/false);
 }
 
 int tiling__free_block(struct tiling *t, uint64_t addr, uint64_t *size)

@@ -397,7 +397,7 @@ static int list_block(struct torch_snapshot *s, const struct track *t, const str
 	e->flags = o->waits ? BLOCK_PENDING : 0;
 	/* PyTorch writes empty frames also for what came before the history. */
 	if (o->stack)
-		set_stack(s, e, o->stack, false);
+		set_stack(s, e, o->stack, /*no_frames=*/false);
 	set_node(e, o->node);
 	return o->waits ? 0 : name_block(s, t, o->addr, o->size, o->metadata);
 }

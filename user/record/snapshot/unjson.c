@@ -202,8 +202,8 @@ static int add_to_container(struct unjson *u)
 {
 	if (!u->depth)
 		return 0;
-	return u->is_dict[u->depth - 1] ? nested__set_items(u->v, true)
-					: nested__append(u->v, true);
+	return u->is_dict[u->depth - 1] ? nested__set_items(u->v, /*last=*/true)
+					: nested__append(u->v, /*last=*/true);
 }
 
 /* Opens a list or a dict. Returns 0, -ENOMEM, or the error of bad(). */

@@ -297,19 +297,19 @@ static int text_operation(struct unpickle *u, uint8_t op)
 	switch (op) {
 	case 'X': /* BINUNICODE */
 	case 'T': /* BINSTRING */
-		return push_sized(u, 4, true);
+		return push_sized(u, 4, /*text=*/true);
 	case 0x8c: /* SHORT_BINUNICODE */
 	case 'U':  /* SHORT_BINSTRING */
-		return push_sized(u, 1, true);
+		return push_sized(u, 1, /*text=*/true);
 	case 0x8d: /* BINUNICODE8 */
-		return push_sized(u, 8, true);
+		return push_sized(u, 8, /*text=*/true);
 	case 'B': /* BINBYTES */
-		return push_sized(u, 4, false);
+		return push_sized(u, 4, /*text=*/false);
 	case 'C': /* SHORT_BINBYTES */
-		return push_sized(u, 1, false);
+		return push_sized(u, 1, /*text=*/false);
 	case 0x8e: /* BINBYTES8 */
 	case 0x96: /* BYTEARRAY8 */
-		return push_sized(u, 8, false);
+		return push_sized(u, 8, /*text=*/false);
 	case 'V': /* UNICODE */
 		return push_unicode_line(u);
 	case 'S': /* STRING */
@@ -333,13 +333,13 @@ static int operation(struct unpickle *u, uint8_t op)
 
 	switch (op) {
 	case 'h': /* BINGET */
-		return memo_index(u, 1, false);
+		return memo_index(u, 1, /*put=*/false);
 	case 'j': /* LONG_BINGET */
-		return memo_index(u, 4, false);
+		return memo_index(u, 4, /*put=*/false);
 	case 'q': /* BINPUT */
-		return memo_index(u, 1, true);
+		return memo_index(u, 1, /*put=*/true);
 	case 'r': /* LONG_BINPUT */
-		return memo_index(u, 4, true);
+		return memo_index(u, 4, /*put=*/true);
 	case 0x94: /* MEMOIZE */
 		return nested__memoize(v);
 	case 'J': /* BININT */

@@ -42,10 +42,10 @@ static void put_tensor(FILE *out, const struct oom_tensor *t)
 		fputc(t->sized ? '-' : '?', out);
 	for (size_t i = 0; t->sized && i < t->ndim && i < OOM_DIMS; i++)
 		fprintf(out, "%s%" PRIu64, i ? "," : "", t->shape[i]);
-	put_text(out, t->dtype, false);
-	put_text(out, t->name, false);
-	put_text(out, t->func, false);
-	put_text(out, t->file, true);
+	put_text(out, t->dtype, /*path=*/false);
+	put_text(out, t->name, /*path=*/false);
+	put_text(out, t->func, /*path=*/false);
+	put_text(out, t->file, /*path=*/true);
 }
 
 int oom__add(struct facts *f, uint64_t number, uint64_t time, const struct oom_tensor *v, size_t n)
@@ -179,9 +179,9 @@ int neighbours__add(struct facts *f, uint64_t number, uint64_t time, unsigned de
 		fprintf(out, "\n%" PRIu32, v->v[i].pid);
 		put_number(out, v->v[i].bytes_known, v->v[i].bytes);
 		put_number(out, v->v[i].uid_known, v->v[i].uid);
-		put_text(out, v->v[i].user, false);
-		put_text(out, v->v[i].command, false);
-		put_text(out, v->v[i].container, false);
+		put_text(out, v->v[i].user, /*path=*/false);
+		put_text(out, v->v[i].command, /*path=*/false);
+		put_text(out, v->v[i].container, /*path=*/false);
 	}
 	if (!fclose(out))
 		err = facts__set(f, key_of_others(key, number, device), text);

@@ -208,8 +208,9 @@ static void print_advice(FILE *out, const struct advice *a, unsigned width)
 		at_best = " at best";
 	snprintf(first, sizeof(first), "  %10s  ", text__bytes(saves, sizeof(saves), a->saves));
 	text__paragraph(out, width, first, indent, "%s", a->text);
-	text__paragraph(out, width, indent, indent, "%s would be %s%s%s", subject_of(a, false),
-			about, text__bytes(after, sizeof(after), a->after), at_best);
+	text__paragraph(out, width, indent, indent, "%s would be %s%s%s",
+			subject_of(a, /*json=*/false), about,
+			text__bytes(after, sizeof(after), a->after), at_best);
 	/* The text of a checkpoint names a single pattern of modules already. */
 	if (*a->where && (a->kind != ADVICE_CHECKPOINT || strchr(a->where, ',')))
 		text__paragraph(out, width, place, indent, "%s", a->where);
@@ -261,7 +262,7 @@ void advice__json(struct json *j, const struct advice_list *list)
 		json__open_object(j, NULL);
 		json__string(j, "kind", advice__kind(a->kind));
 		json__uint(j, "saves_bytes", a->saves);
-		json__string(j, "of", subject_of(a, true));
+		json__string(j, "of", subject_of(a, /*json=*/true));
 		json__string(j, "figure", advice_figures[a->figure]);
 		json__uint(j, "peak_after", a->after);
 		json__string(j, "where", a->where);

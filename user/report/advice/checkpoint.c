@@ -181,8 +181,9 @@ static int change_window(const struct window *w, const struct instances *s, uint
 		if (call->output_no == i_block + 1) {
 			/* The remedy keeps the next call's input longer. */
 			if (b->gone < call->back && call->back != NEVER) {
-				changes__add(changes, b->gone, (int64_t)b->size, false);
-				changes__add(changes, call->back, changes__less(b->size), false);
+				changes__add(changes, b->gone, (int64_t)b->size, /*once=*/false);
+				changes__add(changes, call->back, changes__less(b->size),
+					     /*once=*/false);
 			}
 			sum->inputs += b->size;
 			continue;
@@ -203,7 +204,7 @@ static int change_window(const struct window *w, const struct instances *s, uint
 		sum->cut |= call->back == NEVER;
 		if (call->back != NEVER && call->recompute_peak > call->kept)
 			changes__add(changes, call->back,
-				     (int64_t)(call->recompute_peak - call->kept), true);
+				     (int64_t)(call->recompute_peak - call->kept), /*once=*/true);
 	}
 	err = changes->err;
 out:

@@ -188,10 +188,10 @@ static int change_never_freed(struct advising *a, const struct window *w, const 
 		    (block->gone != NEVER && w->number == a->t->number) ||
 		    !is_gradient(a, block, &parameters))
 			continue;
-		changes__add(changes, START_OF_STEP, changes__less(block->size), false);
+		changes__add(changes, START_OF_STEP, changes__less(block->size), /*once=*/false);
 		changes__add(changes,
 			     reallocation_place(w, block, &temporaries, used, at->backward),
-			     (int64_t)block->size, false);
+			     (int64_t)block->size, /*once=*/false);
 		found->never += block->size;
 		found->n++;
 	}

@@ -56,7 +56,8 @@ static char *graph_remedy(const struct advising *a, const struct growth_name *ho
 
 	model__phase(a->m, PHASE_BACKWARD, &backward);
 	return advice__format("stop the leak: %s stays; %s",
-			      growth_summary__graph_words(holder->text, true, graph, sizeof(graph)),
+			      growth_summary__graph_words(holder->text, /*brief=*/true, graph,
+							  sizeof(graph)),
 			      growth_summary__graph_remedy(holder->text, backward.count > 0));
 }
 

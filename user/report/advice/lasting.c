@@ -20,9 +20,9 @@ static void shrink(const struct track *t, struct remedy *r, const struct ablock 
 {
 	for (uint32_t i = 0; i < t->nkept; i++)
 		if (b->window < t->kept[i].number)
-			changes__add(&r->c[i], START_OF_STEP, changes__less(less), false);
+			changes__add(&r->c[i], START_OF_STEP, changes__less(less), /*once=*/false);
 		else if (b->window == t->kept[i].number)
-			changes__add(&r->c[i], b->place, changes__less(less), false);
+			changes__add(&r->c[i], b->place, changes__less(less), /*once=*/false);
 }
 
 /* Returns the size of a block for these bytes. */

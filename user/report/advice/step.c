@@ -171,9 +171,9 @@ static int advise_logits(struct advising *a)
 			if (!is_logits_temporary(b, &instances, size))
 				continue;
 			changes__add(&remedy.c[i], b->born,
-				     changes__less(b->size - b->size / CHUNKS), false);
+				     changes__less(b->size - b->size / CHUNKS), /*once=*/false);
 			changes__add(&remedy.c[i], b->gone + 1,
-				     (int64_t)(b->size - b->size / CHUNKS), false);
+				     (int64_t)(b->size - b->size / CHUNKS), /*once=*/false);
 			blocks_at_peak += w == a->highest;
 		}
 		largest_logits = size > largest_logits ? size : largest_logits;

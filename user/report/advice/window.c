@@ -323,7 +323,7 @@ static int free_own(struct track *t, uint32_t i)
 	w->blocks[i].gone = w->n + 1;
 	thrown_graphs__freed(t, &w->blocks[i]);
 	count_freed(t, w->blocks[i].size);
-	return add_move(w, i, true);
+	return add_move(w, i, /*is_free=*/true);
 }
 
 /* Adds the free of a block. size: bytes, used if the block is not known. Returns 0 or -ENOMEM. */
@@ -348,7 +348,7 @@ static int free_block(struct track *t, uint64_t addr, uint64_t size)
 	count_freed(t, block.size);
 	if (add_block(window, &block))
 		return -ENOMEM;
-	return add_move(window, window->nblocks - 1, true);
+	return add_move(window, window->nblocks - 1, /*is_free=*/true);
 }
 
 /* Keeps the latest phase, and counts the beginnings of forward. */
@@ -384,7 +384,7 @@ static int alloc_block(struct track *t, const struct model *m, const struct even
 	thrown_graphs__took(t, &block);
 	window->signature += hash__u64(hash__seed(), (uint64_t)charged.stack << 32 ^ charged.node ^
 							     charged.size << 7);
-	if (add_block(window, &block) || add_move(window, number, false) ||
+	if (add_block(window, &block) || add_move(window, number, /*is_free=*/false) ||
 	    map64__set(t->at, charged.addr, (uint64_t)number << 1 | 1))
 		return -ENOMEM;
 	t->total += charged.size;
@@ -454,7 +454,7 @@ static int add_event(const struct advisor *v, struct track *t, const struct even
 		return 0;
 	}
 	if (window->n + 2 >= v->window_moves) {
-		err = end_window(t, false, true);
+		err = end_window(t, /*stepped=*/false, /*part=*/true);
 		if (err)
 			return err;
 	}
@@ -546,7 +546,7 @@ int advisor__event(void *advisor, const struct event *e)
 		return 0;
 	case EVENT_STEP:
 		for (uint32_t i = 0; i < v->ntracks && !err; i++)
-			err = end_window(v->tracks[i], true, false);
+			err = end_window(v->tracks[i], /*stepped=*/true, /*part=*/false);
 		return err;
 	case EVENT_ALLOC:
 	case EVENT_FREE:
@@ -576,12 +576,12 @@ void changes__absent(struct changes *c, const struct ablock *b, uint32_t from, u
 {
 	if (from >= to)
 		return;
-	changes__add(c, from, changes__less(b->size), false);
+	changes__add(c, from, changes__less(b->size), /*once=*/false);
 	if (to == NEVER && b->gone == NEVER)
 		return;
 	/* The replay subtracts the size at the block's free, although the block is absent. So a
 	 * free before `to` needs the bytes added after it. */
-	changes__add(c, to >= b->gone ? b->gone + 1 : to, (int64_t)b->size, false);
+	changes__add(c, to >= b->gone ? b->gone + 1 : to, (int64_t)b->size, /*once=*/false);
 }
 
 /* Orders by place, then changes that stay before those that exist once. */

@@ -609,7 +609,7 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 	err = scopes->n ? print_scopes(out, all, n, scopes, o) : 0;
 	if (err)
 		goto out;
-	print_notes(out, all, n, false);
+	print_notes(out, all, n, /*markdown=*/false);
 	if (n > 1) {
 		fputc('\n', out);
 		text__paragraph(out, width, "Lines that changed: ", "  ",
@@ -675,7 +675,7 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n,
 	free(cells);
 	if (scopes->n && put_markdown_scopes(out, all, n, scopes))
 		return -ENOMEM;
-	print_notes(out, all, n, true);
+	print_notes(out, all, n, /*markdown=*/true);
 	return 0;
 }
 

@@ -100,7 +100,8 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 		const char *func = dict__str(d, loc.func);
 
 		if (stack.frames[i].loc && dict__is_native(d, stack.frames[i].loc)) {
-			err = match__add(m, side, paired_file(file, func, loc.line, true), func,
+			err = match__add(m, side,
+					 paired_file(file, func, loc.line, /*native=*/true), func,
 					 loc.line, loc.line ? native_does : whole, detail);
 			native_does = match__hash(m, func, 0);
 			continue;
@@ -353,12 +354,12 @@ static int join_rows(struct diff *d)
 		goto out;
 	for (size_t i = 0; i < nold; i++)
 		d->rows[d->n++].row[MATCH_OLD] = &d->side[MATCH_OLD].rows[i];
-	err = pair_rows(&joiner, d, paired, true);
+	err = pair_rows(&joiner, d, paired, /*category=*/true);
 	if (err)
 		goto out;
 	/* Then rows of the same line whose categories may differ. */
 	if (d->opts.by == BY_LINE && !d->opts.any_category)
-		err = pair_rows(&joiner, d, paired, false);
+		err = pair_rows(&joiner, d, paired, /*category=*/false);
 	for (size_t i = 0; i < nnew; i++)
 		if (!paired[i])
 			d->rows[d->n++].row[MATCH_NEW] = &d->side[MATCH_NEW].rows[i];

@@ -425,9 +425,9 @@ int match__add(struct match *m, enum match_side side, const char *file, const ch
 
 	if (intern_text(m, file, &file_id) || intern_text(m, func, &func_id) ||
 	    add_line(m, side, file_id, func_id, line, &line_id) ||
-	    add_thing(m, line_id, does, false))
+	    add_thing(m, line_id, does, /*detail=*/false))
 		return -ENOMEM;
-	return detail ? add_thing(m, line_id, detail, true) : 0;
+	return detail ? add_thing(m, line_id, detail, /*detail=*/true) : 0;
 }
 
 static int cmp_thing(const void *a, const void *b)
@@ -500,8 +500,8 @@ static int64_t weigh_part(unsigned shared, unsigned a, unsigned b)
 static int64_t weigh_lines(const struct match *m, const struct match_line *a,
 			   const struct match_line *b)
 {
-	unsigned actions = count_shared(m, a, b, false);
-	unsigned details = count_shared(m, a, b, true);
+	unsigned actions = count_shared(m, a, b, /*detail=*/false);
+	unsigned details = count_shared(m, a, b, /*detail=*/true);
 	int64_t shift = (int64_t)b->line - (int64_t)a->line;
 	int64_t weight = WEIGHT_PAIR, far = shift < 0 ? -shift : shift;
 

@@ -697,7 +697,7 @@ int diff_text__print(FILE *out, struct diff *d, const struct diff_text_opts *o)
 	printer->width = report_text__width(out, &text);
 	for (int side = 0; side < MATCH_SIDES && d->opts.by == BY_STACK; side++) {
 		printer->frames[side] = report_frames__new(d->side[side].a->dict,
-							   d->side[side].a->facts, false);
+							   d->side[side].a->facts, /*all=*/false);
 		if (!printer->frames[side])
 			goto out;
 	}

@@ -468,7 +468,7 @@ static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, s
 
 	for (size_t i = 0; i < n; i++)
 		held[i] = held_of(d, &d->rows[first + i]);
-	if (holders__group(held, n, false, holders))
+	if (holders__group(held, n, /*by_role=*/false, holders))
 		return -ENOMEM;
 	for (size_t i = 0; i < holders->n; i++)
 		v[i] = (struct dump_row){ .holder = &holders->all[i],

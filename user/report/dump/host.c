@@ -32,7 +32,7 @@ static int read_tensors(const struct python *py, struct host_storage **ret, size
 	*why = "no Python";
 	if (!py)
 		return -ENOENT;
-	census = census__open(py, true, CENSUS_WITHIN_NS, why);
+	census = census__open(py, /*need_torch=*/true, CENSUS_WITHIN_NS, why);
 	if (!census)
 		return -errno;
 	err = census__read(census, &opts, &state, why);

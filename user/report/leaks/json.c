@@ -163,7 +163,7 @@ static void put_peaks(struct json *j, const struct growth *g)
 	}
 	json__open_object(j, "peaks");
 	json__open_object(j, "trend");
-	put_trend(j, g, &g->peaks.trend, g->peaks.per_step, NULL, false);
+	put_trend(j, g, &g->peaks.trend, g->peaks.per_step, NULL, /*figures=*/false);
 	json__close_object(j);
 	if (g->peaks.line)
 		put_main_line(j, g->peaks.line);
@@ -193,7 +193,7 @@ static void put_inside(struct json *j, const struct growth *g, enum trend_confid
 	json__double(j, "lines_per_call", in->lines_per_call, 3);
 	put_main_line(j, in->line);
 	json__open_object(j, "trend");
-	put_trend(j, &by_call, &in->line->trend, in->line->per_step, NULL, false);
+	put_trend(j, &by_call, &in->line->trend, in->line->per_step, NULL, /*figures=*/false);
 	json__close_object(j);
 	json__close_object(j);
 }
@@ -232,8 +232,8 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	json__uint(j, "observed", growth.observed);
 	json__uint(j, "tested", growth.tested);
 	json__bool(j, "coarse", growth.coarse);
-	left = put_lines(j, "leaks", doc, o, &growth, true);
-	left += put_lines(j, "no_leaks", doc, o, &growth, false);
+	left = put_lines(j, "leaks", doc, o, &growth, /*leaks=*/true);
+	left += put_lines(j, "no_leaks", doc, o, &growth, /*leaks=*/false);
 	if (left)
 		json__uint(j, "lines_left_out", left);
 	json__bool(j, "pool_grows", growth__pool_grows(&growth, o->min_confidence));
@@ -242,7 +242,7 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	json__bool(j, "peaks_grow", growth__peaks_grow(&growth, o->min_confidence));
 	put_peaks(j, &growth);
 	put_inside(j, &growth, o->min_confidence);
-	put_sum(j, "allocated", &growth, &growth.allocated, true, o->figures);
+	put_sum(j, "allocated", &growth, &growth.allocated, /*known=*/true, o->figures);
 	put_sum(j, "reserved", &growth, &growth.reserved, growth.has_reserved, o->figures);
 	put_sum(j, "others", &growth, &growth.others, growth.has_others, o->figures);
 	err = growth_summary__device_json(j, doc->model, doc->facts, device, doc->duration);
@@ -328,9 +328,9 @@ static void put_rank_device(struct json *j, const struct leaks_device *d)
 	json__bool(j, "pool_grows", d->pool);
 	json__bool(j, "others_grow", d->others);
 	leaks_host__json(j, &d->host);
-	put_sum(j, "allocated", growth, &growth->allocated, true, false);
-	put_sum(j, "reserved", growth, &growth->reserved, growth->has_reserved, false);
-	put_sum(j, "others", growth, &growth->others, growth->has_others, false);
+	put_sum(j, "allocated", growth, &growth->allocated, /*known=*/true, /*figures=*/false);
+	put_sum(j, "reserved", growth, &growth->reserved, growth->has_reserved, /*figures=*/false);
+	put_sum(j, "others", growth, &growth->others, growth->has_others, /*figures=*/false);
 	json__close_object(j);
 }
 
@@ -424,8 +424,8 @@ void leaks_ranks__json(struct json *j, const struct leaks_ranks *r)
 	for (size_t i = 0; i < r->ndevices; i++)
 		put_rank_device(j, &r->devices[i]);
 	json__close_array(j);
-	left = put_rank_lines(j, "leaks", r, true);
-	left += put_rank_lines(j, "no_leaks", r, false);
+	left = put_rank_lines(j, "leaks", r, /*leaks=*/true);
+	left += put_rank_lines(j, "no_leaks", r, /*leaks=*/false);
 	if (left)
 		json__uint(j, "lines_left_out", left);
 	json__close_object(j);

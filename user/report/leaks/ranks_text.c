@@ -423,8 +423,8 @@ static void print_kind(struct page *p)
 	if (counted)
 		print_table(p);
 	any = say_pools(p);
-	any |= say_host(p, false);
-	any |= say_host(p, true);
+	any |= say_host(p, /*pinned=*/false);
+	any |= say_host(p, /*pinned=*/true);
 	if (!any && !counted)
 		say_nothing(p, span);
 	if (counted)

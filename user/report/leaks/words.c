@@ -244,7 +244,7 @@ void leaks__say_held(const struct growth_line *l, const char *why, char *buf, si
 			continue;
 		}
 		if (growth_summary__of_graph(n))
-			growth_summary__graph_words(n->text, false, name, sizeof(name));
+			growth_summary__graph_words(n->text, /*brief=*/false, name, sizeof(name));
 		else
 			text__clean(name, sizeof(name), n->text, strlen(n->text));
 		len += snprintf(buf + len, size - len, "%s (%" PRIu64 " block%s)", name, n->count,

@@ -560,7 +560,7 @@ static int note_rows(struct ranks *r, const struct analysis *a)
 
 		if (device < 0)
 			return 0;
-		err = holder_rows__of(a->model, (size_t)device, &opts, true, &rows);
+		err = holder_rows__of(a->model, (size_t)device, &opts, /*names=*/true, &rows);
 		if (err)
 			return err == -ENOENT ? 0 : err;
 		if (rows.n)
@@ -878,7 +878,7 @@ int ranks__add(struct ranks *r, const struct analysis *a, int device)
 	int err;
 
 	for (size_t i = 0; i < n; i++)
-		others |= is_reported(a, i, device, true);
+		others |= is_reported(a, i, device, /*others=*/true);
 	if (!n) {
 		r->empty++;
 		return -ENODATA;

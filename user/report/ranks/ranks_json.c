@@ -260,8 +260,8 @@ static void put_groups(struct json *j, const struct ranks *r)
 			json__uint(j, NULL, g->members[g->all[i].first + k]);
 		json__close_array(j);
 		json__uint_or_null(j, "compared_with", g->all[i].family != i, g->all[i].family);
-		put_spread(j, "allocated", r, &g->all[i], false);
-		put_spread(j, "step_time", r, &g->all[i], true);
+		put_spread(j, "allocated", r, &g->all[i], /*steps=*/false);
+		put_spread(j, "step_time", r, &g->all[i], /*steps=*/true);
 		json__close_object(j);
 	}
 	json__close_array(j);

@@ -84,11 +84,11 @@ size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size
 
 	buf[0] = '\0';
 	if (!ranks__one_job(r))
-		return add_labels(r, in, false, buf, size);
+		return add_labels(r, in, /*workers=*/false, buf, size);
 	n = add_numbers(r, in, numbers, sizeof(numbers));
 	if (n)
 		snprintf(buf, size, "rank%s %s", n == 1 ? "" : "s", numbers);
-	return n + (in ? add_labels(r, in, true, buf, size) : 0);
+	return n + (in ? add_labels(r, in, /*workers=*/true, buf, size) : 0);
 }
 
 /* Writes "4 recordings of one job, ranks 0-3 of 4: python train.py". */
@@ -208,11 +208,11 @@ static void put_group(struct grid *grid, const struct ranks *r, const struct ran
 
 	grid__row(grid);
 	grid__put(grid, GROUP_COUNT, text__count(text, sizeof(text), g->n), NULL);
-	n = sort_figures(r, g, false, values);
+	n = sort_figures(r, g, /*steps=*/false, values);
 	put_bytes(grid, GROUP_MEDIAN, outliers__median(values, n));
 	put_bytes(grid, GROUP_LEAST, values[0]);
 	put_bytes(grid, GROUP_MOST, values[n - 1]);
-	n = sort_figures(r, g, true, values);
+	n = sort_figures(r, g, /*steps=*/true, values);
 	grid__put(grid, GROUP_STEP,
 		  n ? text__time(text, sizeof(text), outliers__median(values, n)) : "-", NULL);
 }
@@ -656,7 +656,7 @@ static void put_rank(const struct page *p, struct grid *grid, const struct rank 
 	snprintf(text, sizeof(text), "%s", k->label);
 	grid__put(grid, HEAD_RECORDING, words__cut(text, LABEL_MOST), NULL);
 	put_bytes(grid, HEAD_MEM, k->allocated);
-	text__bar(bar, k->allocated, largest, REPORT_BAR, text__unicode(), true);
+	text__bar(bar, k->allocated, largest, REPORT_BAR, text__unicode(), /*fill=*/true);
 	grid__put(grid, HEAD_BAR, bar, p->colour ? "\033[36m" : NULL);
 	if (k->has_totals)
 		put_bytes(grid, HEAD_RESERVED, k->reserved);
@@ -1169,11 +1169,11 @@ static int print_rows(struct page *p)
 		return err;
 	fit_table(p);
 	for (size_t i = 0; i < shown; i++)
-		put_lines(p, i, i + 1, false);
+		put_lines(p, i, i + 1, /*sum=*/false);
 	if (shown < kept)
-		put_lines(p, shown, kept, true);
+		put_lines(p, shown, kept, /*sum=*/true);
 	if (kept < n)
-		put_lines(p, kept, n, true);
+		put_lines(p, kept, n, /*sum=*/true);
 	if (grid__error(p->grid))
 		return grid__error(p->grid);
 	room = grid__fit(p->grid, p->width, 0, 0);
@@ -1230,7 +1230,8 @@ static void put_scope(struct grid *t, const struct scope_in *in, uint64_t highes
 	if (c->level_known) {
 		grid__put(t, SCOPE_PEAK, text__bytes(text, 24, c->peak), NULL);
 		grid__put(t, SCOPE_BAR,
-			  text__bar(text, c->peak, highest, REPORT_BAR, text__unicode(), true),
+			  text__bar(text, c->peak, highest, REPORT_BAR, text__unicode(),
+				    /*fill=*/true),
 			  NULL);
 	}
 	if (c->reserved)
@@ -1296,7 +1297,7 @@ static int print_scopes(struct page *p)
 	err = grid__error(t);
 	if (err)
 		goto out;
-	grid__show(t, SCOPE_BAR, report_text__bars(p->out, p->o, true));
+	grid__show(t, SCOPE_BAR, report_text__bars(p->out, p->o, /*room=*/true));
 	room = grid__fit(t, p->width, NAME_MIN, SCOPE_NR);
 	fputc('\n', p->out);
 	if (!n)

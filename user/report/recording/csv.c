@@ -209,7 +209,7 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 	model__device(doc->model, doc->device, &device);
 	kept = report_select__kept(rows, n, &sum.bytes, &sum.count);
 	if (by_name)
-		err = holders__of_rows(rows, kept, false, &holders);
+		err = holders__of_rows(rows, kept, /*by_role=*/false, &holders);
 	for (size_t i = 0; i < kept && !err && (!doc->top || i < doc->top); i++)
 		err = put_row(out, doc, device.name, &rows[i],
 			      by_name && holders.holder_of[i] != HOLDERS_NONE

@@ -91,7 +91,7 @@ static int add_largest(struct blame *b, const struct model *m, size_t device,
 				    .any_module = true,
 				    .any_phase = true };
 	struct holder_rows rows;
-	int err = holder_rows__of(m, device, &o, true, &rows);
+	int err = holder_rows__of(m, device, &o, /*names=*/true, &rows);
 
 	if (err)
 		return err == -ENOENT ? 0 : err;
@@ -767,7 +767,8 @@ static void put_device(struct judged *judged)
 
 	put_value(judged, COND_ALLOCATED, device->marked, device->mark_allocated, total,
 		  device->mark_is, no_moment);
-	put_value(judged, COND_PEAK, true, device->peak_allocated, total, device->peak_is, "");
+	put_value(judged, COND_PEAK, /*known=*/true, device->peak_allocated, total, device->peak_is,
+		  "");
 	put_value(judged, COND_RESERVED, reserved_known, device->mark_reserved, total,
 		  device->mark_is, no_reserved);
 	put_value(judged, COND_UNUSED, reserved_known, unused, total, device->mark_is, no_reserved);
@@ -804,8 +805,8 @@ static void put_below(struct judged *judged)
 		model__free_segments(&segments);
 		return;
 	}
-	put_value(judged, COND_USED, false, 0, 0, FIGURE_EXACT, why);
-	put_value(judged, COND_OTHER, false, 0, 0, FIGURE_EXACT, why);
+	put_value(judged, COND_USED, /*known=*/false, 0, 0, FIGURE_EXACT, why);
+	put_value(judged, COND_OTHER, /*known=*/false, 0, 0, FIGURE_EXACT, why);
 }
 
 /* Subtracts from *value, down to 0. */
@@ -824,7 +825,8 @@ static void put_whole(struct judged *judged)
 
 	put_value(judged, COND_STEP_TIME, time, time, 0, FIGURE_EXACT,
 		  "no whole step was recorded");
-	put_value(judged, COND_LOST, true, words__lost(m, judged->a->facts), 0, FIGURE_EXACT, "");
+	put_value(judged, COND_LOST, /*known=*/true, words__lost(m, judged->a->facts), 0,
+		  FIGURE_EXACT, "");
 	host_figures__put(&judged->low, host ? &host->at_moment.sheet : NULL, 0, unread);
 	host_figures__put(&judged->high, host ? &host->at_moment.sheet : NULL, 0, unread);
 	/* Memory of an allocator that was not read may be free. */
@@ -854,7 +856,7 @@ static void put_growth(struct report_fail *f, struct judged *judged)
 		  f->too_few_steps);
 	if (growth_is_known(judged))
 		return;
-	put_value(judged, COND_ALLOCATED, false, 0, 0, FIGURE_EXACT,
+	put_value(judged, COND_ALLOCATED, /*known=*/false, 0, 0, FIGURE_EXACT,
 		  "events were lost, and without the allocator's totals later figures are unknown");
 }
 

@@ -440,7 +440,7 @@ static void put_end_neighbours(struct json *j, const struct report_doc *doc, siz
 
 	model__device(doc->model, device, &d);
 	if (neighbours__read_end(doc->facts, d.device, &neighbours))
-		put_neighbours(j, "other_processes_at_end", true, &neighbours);
+		put_neighbours(j, "other_processes_at_end", /*known=*/true, &neighbours);
 	neighbours__free(&neighbours);
 }
 
@@ -898,7 +898,7 @@ static int put_holders(struct json *j, const struct report_doc *doc)
 	int err = doc->device < 0 ? 0 : model__rows(doc->model, doc->device, &o, &rows, &n);
 
 	if (!err)
-		err = holders__of_rows(rows, n, false, &holders);
+		err = holders__of_rows(rows, n, /*by_role=*/false, &holders);
 	json__open_array(j, "before_attach_holders");
 	for (size_t i = 0; i < holders.n; i++)
 		put_holder(j, &holders.all[i]);

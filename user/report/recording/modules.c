@@ -231,7 +231,7 @@ static void print_line(struct tree *t, uint64_t total, bool has_own, uint64_t ow
 		text__percent(percent, total, t->all_bytes));
 	if (t->bars)
 		fprintf(t->out, "%s%s%s  ", t->cyan,
-			text__bar(bar, total, t->all_bytes, REPORT_BAR, t->unicode, true),
+			text__bar(bar, total, t->all_bytes, REPORT_BAR, t->unicode, /*fill=*/true),
 			t->plain);
 	if (has_own)
 		text__bytes(itself, sizeof(itself), own);
@@ -352,7 +352,8 @@ static void print_node(struct tree *t, const struct module_node *x, uint32_t n, 
 	if (n > 1)
 		snprintf(t->text + len, sizeof(t->text) - len, " x%" PRIu32, n);
 	lead_to(t, depth, lead, sizeof(lead));
-	print_line(t, x->total * factor, true, x->own * factor, x->count * factor, lead);
+	print_line(t, x->total * factor, /*has_own=*/true, x->own * factor, x->count * factor,
+		   lead);
 }
 
 /* Prints siblings from id on with their submodules. factor: number of alike modules that each
@@ -380,7 +381,7 @@ static void print_rest(struct tree *t, const struct module_rest *rest, const cha
 	if (!rest->bytes)
 		return;
 	strcpy(t->text, name);
-	print_line(t, rest->bytes, false, 0, rest->count, "");
+	print_line(t, rest->bytes, /*has_own=*/false, 0, rest->count, "");
 }
 
 static void print_tree(struct tree *t)
@@ -616,11 +617,11 @@ static void add_parts(const struct module_tree *t, uint32_t first, uint64_t all,
 		const struct module_node *module = &t->all[id - 1];
 
 		if (module->total <= all / 2 || !module->first) {
-			add_module(l, module, module->total, false);
+			add_module(l, module, module->total, /*alone=*/false);
 			continue;
 		}
 		if (module->own)
-			add_module(l, module, module->own, true);
+			add_module(l, module, module->own, /*alone=*/true);
 		add_parts(t, module->first, all, l); /* at most 32 levels, the parts of a name */
 	}
 }
@@ -715,7 +716,7 @@ static void print_beside(FILE *out, struct list lists[2], const struct shape sha
 			print_item(out, &shapes[0], &lists[0].all[i], beside);
 		if (beside) {
 			fprintf(out, "%*s", (int)(BETWEEN + (i < lists[0].n ? 0 : width)), "");
-			print_item(out, &shapes[1], &lists[1].all[i], false);
+			print_item(out, &shapes[1], &lists[1].all[i], /*fill=*/false);
 		}
 		fputc('\n', out);
 	}
@@ -728,7 +729,7 @@ static void print_alone(FILE *out, const struct list *l, const struct shape *s)
 	print_title(out, s, l->title, 0);
 	fputc('\n', out);
 	for (size_t i = 0; i < l->n; i++) {
-		print_item(out, s, &l->all[i], false);
+		print_item(out, s, &l->all[i], /*fill=*/false);
 		fputc('\n', out);
 	}
 }

@@ -243,7 +243,7 @@ static const char *say_cell(struct table *t, const struct row *r, int col, size_
 		return text__percent(t->text, r->bytes, t->all);
 	case COL_BAR:
 		return text__bar(t->text, r->bytes, t->n ? t->rows[0].bytes : 0, REPORT_BAR,
-				 text__unicode(), true);
+				 text__unicode(), /*fill=*/true);
 	case COL_CUMULATIVE:
 		return text__bytes(t->text, 24, r->cumulative);
 	case COL_MEDIAN:
@@ -319,12 +319,12 @@ static int fill_table(struct table *t)
 		size_t width = text__width(say_where(t, &t->rows[i], 200));
 
 		t->where_width = width > t->where_width ? width : t->where_width;
-		put_row(t, &t->rows[i], false);
+		put_row(t, &t->rows[i], /*is_sum=*/false);
 	}
 	if (t->shown < t->n)
-		put_row(t, &t->rest, true);
+		put_row(t, &t->rest, /*is_sum=*/true);
 	if (t->nfiltered)
-		put_row(t, &t->filtered, true);
+		put_row(t, &t->filtered, /*is_sum=*/true);
 	return grid__error(t->grid);
 }
 

@@ -190,9 +190,9 @@ void report_text__command(char *buf, size_t size, const struct facts *f, size_t 
 	const char *comm = facts__get(f, "comm");
 	const char *source = facts__get(f, "source");
 
-	join_command(buf, size, argv, false);
+	join_command(buf, size, argv, /*names=*/false);
 	if (text__width(buf) > columns)
-		join_command(buf, size, argv, true);
+		join_command(buf, size, argv, /*names=*/true);
 	if (!*buf && comm)
 		text__clean(buf, size, comm, strlen(comm));
 	if (!*buf)

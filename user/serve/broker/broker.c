@@ -765,7 +765,7 @@ static void pump_all(struct broker *b)
 			continue;
 		capture__pump(b, t, now);
 		if (tell && i < b->traces.n && b->traces.v[i] == t && trace__runs(t))
-			trace__tell(b, t, true);
+			trace__tell(b, t, /*soft=*/true);
 	}
 	upload__pump(b);
 	jobs__pump(b, now);
@@ -922,15 +922,15 @@ static void close_broker(struct broker *b)
 	b->quit = true;
 	/* First the peers, so that no new work arrives. */
 	for (int k = 0; k < PEER_NR; k++)
-		stop_peer(&b->peers[k], false);
+		stop_peer(&b->peers[k], /*wait=*/false);
 	end_captures(b);
 	jobs__free(b);
 	for (int k = 0; k < PEER_NR; k++)
-		stop_peer(&b->peers[k], true);
+		stop_peer(&b->peers[k], /*wait=*/true);
 	for (size_t i = 0; i < b->n_listens; i++)
 		listen__close(&b->listens[i]);
 	for (size_t i = 0; i < b->traces.n; i++) {
-		trace__end_upload(b, b->traces.v[i], true);
+		trace__end_upload(b, b->traces.v[i], /*remove=*/true);
 		trace__free(b->traces.v[i]);
 	}
 	for (size_t i = 0; i < b->processes.n_held; i++)

@@ -141,9 +141,9 @@ static bool read_request(struct peer *p, json_t *msg, struct wanted *w)
 					 a->max_events < DEFAULT_EVENTS ? a->max_events
 									: DEFAULT_EVENTS),
 		.batch_size = ask__count(msg, "batch_size", 0),
-		.fragmentation = read_flag(msg, "enable_fragmentation", true),
-		.host = read_flag(msg, "host", false),
-		.keep = read_flag(msg, "keep", true),
+		.fragmentation = read_flag(msg, "enable_fragmentation", /*otherwise=*/true),
+		.host = read_flag(msg, "host", /*otherwise=*/false),
+		.keep = read_flag(msg, "keep", /*otherwise=*/true),
 	};
 	read_clock(msg, w);
 	read_shape(msg, w);
@@ -475,7 +475,7 @@ void capture__asked(struct peer *p, json_t *msg)
 		trace__delete(b, t);
 		return;
 	}
-	trace__tell(b, t, false);
+	trace__tell(b, t, /*soft=*/false);
 	trace__note(b, t);
 	ask__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
 }
@@ -532,7 +532,7 @@ void trace__delete(struct broker *b, struct trace *t)
 	t->dropping = true;
 	if (first)
 		peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
-			    false);
+			    /*soft=*/false);
 	if (trace__runs(t)) {
 		/* The recorder has the file open and needs no name. */
 		store__remove(&b->store, t->file);
@@ -541,7 +541,7 @@ void trace__delete(struct broker *b, struct trace *t)
 		return;
 	}
 	jobs__forget_trace(b, t);
-	trace__end_upload(b, t, true);
+	trace__end_upload(b, t, /*remove=*/true);
 	if (t->given < 0) {
 		store__remove(&b->store, t->file);
 		trace__forget_note(b, t);
@@ -599,7 +599,7 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	log_event(LOG_DEBUG, "attached",
 		  LOG_FIELDS(LOG_STRING("trace", t->id), LOG_INT("target", t->pid)),
 		  "%s: PID %d is traced", t->id, (int)t->pid);
-	trace__tell(b, t, false);
+	trace__tell(b, t, /*soft=*/false);
 }
 
 /* A number of bytes of a status line; -1: unknown. */
@@ -647,7 +647,7 @@ static void apply_status(struct broker *b, struct trace *t, const json_t *o)
 	if (has_attached && !t->attached)
 		begin_capturing(b, t);
 	else if (t->pid != pid_before)
-		trace__tell(b, t, false);
+		trace__tell(b, t, /*soft=*/false);
 	/* The recording has ended before the command, so end the command, too. */
 	has_ended = state && !strcmp(state, "ended") && t->attached;
 	if (t->is_command && has_ended && strcmp(t->stop_reason, "target exited") != 0)

@@ -217,7 +217,7 @@ void trace__finish(struct broker *b, struct trace *t)
 	int err;
 
 	t->state = TRACE_FINISHING;
-	trace__tell(b, t, false);
+	trace__tell(b, t, /*soft=*/false);
 	trace__note(b, t);
 	err = queue_report(b, t);
 	if (err)

@@ -479,7 +479,7 @@ static void read_processes(struct look *l, uint64_t now)
 			continue;
 		scan_guard__enter(l->guard, s->t->pid,
 				  is_named(l, s->targets) ? "" : s->owner->name);
-		if (watch_target__look(s->t, now, false, false)) {
+		if (watch_target__look(s->t, now, /*steps=*/false, /*used=*/false)) {
 			remove_seen(l, i);
 			continue;
 		}

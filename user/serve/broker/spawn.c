@@ -127,7 +127,7 @@ static int prepare_process(void *ctx)
 	if (o->drop)
 		status = keep_few_variables() ?: give_up_rights(o);
 	else
-		log__hand_on(true);
+		log__hand_on(/*file_only=*/true);
 	return status;
 }
 

@@ -426,7 +426,7 @@ void trace__fail(struct broker *b, struct trace *t, int status, const char *text
 	t->status = status;
 	snprintf(t->error, sizeof(t->error), "%s",
 		 *text ? text : "the capture failed without a message");
-	trace__tell(b, t, false);
+	trace__tell(b, t, /*soft=*/false);
 	if (!t->bytes)
 		trace__forget_note(b, t);
 	else
@@ -437,7 +437,7 @@ void trace__done(struct broker *b, struct trace *t, int report)
 {
 	t->state = TRACE_DONE;
 	t->report = report;
-	trace__tell(b, t, false);
+	trace__tell(b, t, /*soft=*/false);
 	trace__note(b, t);
 	/* The report is not needed again: a restarted push process does not send old reports. */
 	close(t->report);

@@ -128,7 +128,7 @@ void upload__asked(struct peer *p, json_t *msg)
 		trace__delete(p->b, t);
 		return;
 	}
-	trace__tell(p->b, t, false);
+	trace__tell(p->b, t, /*soft=*/false);
 	ask__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), to);
 }
 
@@ -148,9 +148,9 @@ static void keep_file(struct broker *b, struct trace *t)
 			   : jobs__import(b, t, u->part);
 	t->bytes = is_recording ? u->size : 0;
 	if (err)
-		trace__end_upload(b, t, true);
+		trace__end_upload(b, t, /*remove=*/true);
 	else
-		trace__end_upload(b, t, false);
+		trace__end_upload(b, t, /*remove=*/false);
 	if (err)
 		trace__fail(b, t, 503, strerror(-err));
 	else if (is_recording)
@@ -196,7 +196,7 @@ void upload__pump(struct broker *b)
 		} else if (got == -EPIPE) {
 			trace__delete(b, t);
 		} else if (got) {
-			trace__end_upload(b, t, true);
+			trace__end_upload(b, t, /*remove=*/true);
 			snprintf(why, sizeof(why), "cannot write the file: %s", strerror(-got));
 			trace__fail(b, t, 503, why);
 		}

@@ -137,7 +137,7 @@ static void forward_counts(struct peer *p, json_t *msg)
 		}
 		json_object_set_new(o, ways[i], copy);
 	}
-	peers__tell(p->b, o, -1, false);
+	peers__tell(p->b, o, -1, /*soft=*/false);
 	ask__answer(p, ask__id(msg), NULL, -1);
 }
 

@@ -585,7 +585,7 @@ static void download(struct fetch_process *p)
 {
 	struct fetch *f = p->host->f;
 	char *path = folder__new_path(f->folder, p->stem, ".mtr"), url[512];
-	int err = path ? outfile__create(path, OUTFILE_RENAME, false, &p->file) : -ENOMEM;
+	int err = path ? outfile__create(path, OUTFILE_RENAME, /*force=*/false, &p->file) : -ENOMEM;
 
 	if (err) {
 		set_process_missing(p, "cannot write it: %s", outfile__why(err));
@@ -653,7 +653,7 @@ static void start_check(struct fetch *f, struct fetch_check *c)
 		return;
 	f->arrived--;
 	snprintf(c->p->why, sizeof(c->p->why), "no thread to read it");
-	finish_recording(c->p, false);
+	finish_recording(c->p, /*good=*/false);
 	c->p = NULL;
 }
 

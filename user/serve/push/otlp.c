@@ -184,8 +184,8 @@ static json_t *host_points(const struct state *s, const struct state_process *p,
 
 		if (!host_part__adds_up(i) || !json_is_integer(v) || json_integer_value(v) < 0)
 			continue;
-		add_point(points, p, attributes_of(p, "part", host_part__name(i)), false,
-			  (uint64_t)json_integer_value(v));
+		add_point(points, p, attributes_of(p, "part", host_part__name(i)),
+			  /*counter=*/false, (uint64_t)json_integer_value(v));
 		(*room)--;
 	}
 	return points;
@@ -200,7 +200,7 @@ static json_t *metrics_of(const struct state *s, const struct state_process *p, 
 		add_metric(metrics, &device_figures[i], device_points(p, i, room));
 	points = json_array();
 	if (p->has_rss && p->rss <= INT64_MAX && *room) {
-		add_point(points, p, attributes_of(p, NULL, NULL), false, p->rss);
+		add_point(points, p, attributes_of(p, NULL, NULL), /*counter=*/false, p->rss);
 		(*room)--;
 	}
 	add_metric(metrics, &resident, points);

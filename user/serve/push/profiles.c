@@ -74,17 +74,17 @@ int profiles__url(const char *base, const struct profile_of *of, char **url)
 	put_plain(out, *p->target ? p->target : "pytorch");
 	fputs("%7B", out);
 	snprintf(number, sizeof(number), "%u", p->slot);
-	put_label(out, "process", number, false);
+	put_label(out, "process", number, /*more=*/false);
 	if (p->rank >= 0) {
 		snprintf(number, sizeof(number), "%" PRId64, p->rank);
-		put_label(out, "rank", number, true);
+		put_label(out, "rank", number, /*more=*/true);
 	}
 	if (of->host)
-		put_label(out, "hostname", of->host, true);
+		put_label(out, "hostname", of->host, /*more=*/true);
 	if (*p->pod)
-		put_label(out, "pod_uid", p->pod, true);
+		put_label(out, "pod_uid", p->pod, /*more=*/true);
 	if (*p->container)
-		put_label(out, "container_id", p->container, true);
+		put_label(out, "container_id", p->container, /*more=*/true);
 	fprintf(out, "%%7D&from=%" PRIu64 "&until=%" PRIu64 "&format=pprof&spyName=memtrace-bpf",
 		of->from / 1000000000, of->until / 1000000000);
 	if (fclose(out)) {

@@ -496,7 +496,7 @@ int auth__log_in(struct auth *g, const struct guard_request *r, const char *toke
 	*s = (struct session){ .begun = r->now, .used = r->now };
 	for (size_t i = 0; i < sizeof(random); i++)
 		snprintf(s->id + 2 * i, 3, "%02x", random[i]);
-	format_cookie(g, s->id, false, set_cookie);
+	format_cookie(g, s->id, /*is_deleted=*/false, set_cookie);
 	return 0;
 }
 
@@ -506,7 +506,7 @@ void auth__log_out(struct auth *g, const struct guard_request *r, char *set_cook
 
 	if (s)
 		explicit_bzero(s, sizeof(*s));
-	format_cookie(g, "", true, set_cookie);
+	format_cookie(g, "", /*is_deleted=*/true, set_cookie);
 }
 
 /* ---- creation ---- */
@@ -778,7 +778,7 @@ static void check_costly(struct auth *g, struct peer *p, const struct guard_requ
 		return;
 	auth__done(g, &r->peer, v);
 	v->costly = false;
-	refuse_too_many(g, v, wait, true);
+	refuse_too_many(g, v, wait, /*costly=*/true);
 }
 
 /* The limit comes first, so that refused requests count, too. */
@@ -790,7 +790,7 @@ void auth__check(struct auth *g, const struct guard_request *r, struct guard_ver
 	*v = (struct guard_verdict){ .status = 0 };
 	wait = take_request(g, p, BUCKET_ALL, r->now);
 	if (wait) {
-		refuse_too_many(g, v, wait, false);
+		refuse_too_many(g, v, wait, /*costly=*/false);
 		return;
 	}
 	if (!host_is_ours(g, r, v) || !comes_from_us(g, r, v) || !is_allowed(g, p, r, v))

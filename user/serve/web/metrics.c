@@ -101,9 +101,9 @@ static void open_labels(struct metrics_writer *w, const struct openmetrics_famil
 {
 	openmetrics__name(w->out, f);
 	fputc('{', w->out);
-	openmetrics__label(w->out, "target", l->target, false);
+	openmetrics__label(w->out, "target", l->target, /*more=*/false);
 	if (device)
-		openmetrics__label(w->out, "device", device, true);
+		openmetrics__label(w->out, "device", device, /*more=*/true);
 }
 
 /* Closes the labels and prints the sample's value. Integers (bytes) keep all digits. */
@@ -201,7 +201,7 @@ static void put_host_of_capture(struct metrics_writer *w, const struct last_capt
 			if (!json_is_integer(number))
 				continue;
 			open_labels(w, &f, &l->all[k], NULL);
-			openmetrics__label(w->out, "part", host_part__name(i), true);
+			openmetrics__label(w->out, "part", host_part__name(i), /*more=*/true);
 			end_sample(w, number);
 		}
 	}
@@ -231,7 +231,7 @@ static void put_categories(struct metrics_writer *w, const struct last_captures 
 			if (!json_is_integer(number))
 				continue;
 			open_labels(w, &f, &l->all[k], text_of(report, "device"));
-			openmetrics__label(w->out, "category", names[i], true);
+			openmetrics__label(w->out, "category", names[i], /*more=*/true);
 			end_sample(w, number);
 		}
 	}
@@ -260,14 +260,15 @@ static void put_line(struct metrics_writer *w, const struct openmetrics_family *
 
 	open_labels(w, f, l, text_of(l->trace->report, "device"));
 	snprintf(number, sizeof(number), "%zu", top);
-	openmetrics__label(w->out, "top", number, true);
-	openmetrics__label(w->out, "file", *file ? tail(file) : text_of(row, "source"), true);
+	openmetrics__label(w->out, "top", number, /*more=*/true);
+	openmetrics__label(w->out, "file", *file ? tail(file) : text_of(row, "source"),
+			   /*more=*/true);
 	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
 		 json_integer_value(json_object_get(row, "line")));
-	openmetrics__label(w->out, "line", *file ? number : "", true);
-	openmetrics__label(w->out, "function", tail(function), true);
-	openmetrics__label(w->out, "module", tail(text_of(row, "module")), true);
-	openmetrics__label(w->out, "category", text_of(row, "category"), true);
+	openmetrics__label(w->out, "line", *file ? number : "", /*more=*/true);
+	openmetrics__label(w->out, "function", tail(function), /*more=*/true);
+	openmetrics__label(w->out, "module", tail(text_of(row, "module")), /*more=*/true);
+	openmetrics__label(w->out, "category", text_of(row, "category"), /*more=*/true);
 	end_sample(w, json_object_get(row, "bytes"));
 }
 
@@ -362,12 +363,12 @@ static void open_process_labels(struct metrics_writer *w, const struct openmetri
 
 	openmetrics__name(w->out, f);
 	fputc('{', w->out);
-	openmetrics__label(w->out, "target", p->target, false);
+	openmetrics__label(w->out, "target", p->target, /*more=*/false);
 	snprintf(number, sizeof(number), "%u", p->slot);
-	openmetrics__label(w->out, "process", number, true);
+	openmetrics__label(w->out, "process", number, /*more=*/true);
 	if (p->rank >= 0) {
 		snprintf(number, sizeof(number), "%" PRId64, p->rank);
-		openmetrics__label(w->out, "rank", number, true);
+		openmetrics__label(w->out, "rank", number, /*more=*/true);
 	}
 }
 
@@ -387,8 +388,8 @@ static void put_targets(struct metrics_writer *w)
 
 		openmetrics__name(w->out, &f);
 		fputc('{', w->out);
-		openmetrics__label(w->out, "target", name ? name : "", false);
-		openmetrics__label(w->out, "kind", kind ? kind : "", true);
+		openmetrics__label(w->out, "target", name ? name : "", /*more=*/false);
+		openmetrics__label(w->out, "kind", kind ? kind : "", /*more=*/true);
 		fprintf(w->out, "} %zu\n", json_array_size(json_object_get(target, "pids")));
 	}
 }
@@ -407,7 +408,7 @@ static void put_owner_labels(struct metrics_writer *w, const struct state_proces
 
 	for (size_t i = 0; i < COUNT(owners); i++)
 		if (*owners[i].value)
-			openmetrics__label(w->out, owners[i].label, owners[i].value, true);
+			openmetrics__label(w->out, owners[i].label, owners[i].value, /*more=*/true);
 }
 
 /* Writes the PIDs and containers: the only series whose labels change when a job restarts. */
@@ -423,11 +424,11 @@ static void put_infos(struct metrics_writer *w)
 
 		open_process_labels(w, &f, p);
 		snprintf(pid, sizeof(pid), "%d", (int)p->pid);
-		openmetrics__label(w->out, "pid", pid, true);
+		openmetrics__label(w->out, "pid", pid, /*more=*/true);
 		if (*p->container)
-			openmetrics__label(w->out, "container_id", p->container, true);
+			openmetrics__label(w->out, "container_id", p->container, /*more=*/true);
 		if (*p->pod)
-			openmetrics__label(w->out, "pod_uid", p->pod, true);
+			openmetrics__label(w->out, "pod_uid", p->pod, /*more=*/true);
 		put_owner_labels(w, p);
 		fputs("} 1\n", w->out);
 	}
@@ -487,7 +488,7 @@ static void put_host(struct metrics_writer *w)
 			if (!host_part__adds_up(k) || !json_is_integer(v))
 				continue;
 			open_process_labels(w, &f, p);
-			openmetrics__label(w->out, "part", host_part__name(k), true);
+			openmetrics__label(w->out, "part", host_part__name(k), /*more=*/true);
 			fprintf(w->out, "} %" JSON_INTEGER_FORMAT "\n", json_integer_value(v));
 		}
 	}
@@ -531,12 +532,12 @@ static void put_device_labels(struct metrics_writer *w, const struct state_devic
 {
 	char number[24];
 
-	openmetrics__label(w->out, "device", d->name, true);
+	openmetrics__label(w->out, "device", d->name, /*more=*/true);
 	if (!*d->uuid)
 		return;
-	openmetrics__label(w->out, "UUID", d->uuid, true);
+	openmetrics__label(w->out, "UUID", d->uuid, /*more=*/true);
 	snprintf(number, sizeof(number), "%u", d->gpu);
-	openmetrics__label(w->out, "gpu", number, true);
+	openmetrics__label(w->out, "gpu", number, /*more=*/true);
 }
 
 /* Writes a figure of all devices, of which at most METRICS_DEVICES are shown. */
@@ -582,10 +583,10 @@ static void open_gpu_labels(struct metrics_writer *w, const struct openmetrics_f
 
 	openmetrics__name(w->out, f);
 	fputc('{', w->out);
-	openmetrics__label(w->out, "UUID", text_of(gpu, "uuid"), false);
+	openmetrics__label(w->out, "UUID", text_of(gpu, "uuid"), /*more=*/false);
 	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
 		 json_integer_value(json_object_get(gpu, "device")));
-	openmetrics__label(w->out, "gpu", number, true);
+	openmetrics__label(w->out, "gpu", number, /*more=*/true);
 }
 
 /* Adds the number of a GPU instance, if the object has one. */
@@ -597,7 +598,7 @@ static void put_slice_label(struct metrics_writer *w, const json_t *object)
 	if (!json_is_integer(slice))
 		return;
 	snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT, json_integer_value(slice));
-	openmetrics__label(w->out, "GPU_I_ID", number, true);
+	openmetrics__label(w->out, "GPU_I_ID", number, /*more=*/true);
 }
 
 static void put_gpu_figures(struct metrics_writer *w, const json_t *gpus)
@@ -717,7 +718,7 @@ static size_t largest_holders(const json_t *gpu, const json_t *v[METRICS_HOLDERS
 static void put_text_label(struct metrics_writer *w, const json_t *object, const char *key)
 {
 	if (*text_of(object, key))
-		openmetrics__label(w->out, key, tail(text_of(object, key)), true);
+		openmetrics__label(w->out, key, tail(text_of(object, key)), /*more=*/true);
 }
 
 static void put_holders(struct metrics_writer *w, const json_t *gpus)
@@ -739,7 +740,7 @@ static void put_holders(struct metrics_writer *w, const json_t *gpus)
 				 json_integer_value(json_object_get(v[k], "pid")));
 			open_gpu_labels(w, &f, gpu);
 			put_slice_label(w, v[k]);
-			openmetrics__label(w->out, "pid", pid, true);
+			openmetrics__label(w->out, "pid", pid, /*more=*/true);
 			put_text_label(w, v[k], "user");
 			put_text_label(w, v[k], "container");
 			put_text_label(w, v[k], "pod");
@@ -748,7 +749,7 @@ static void put_holders(struct metrics_writer *w, const json_t *gpus)
 		if (!rest)
 			continue;
 		open_gpu_labels(w, &f, gpu);
-		openmetrics__label(w->out, "pid", "rest", true);
+		openmetrics__label(w->out, "pid", "rest", /*more=*/true);
 		fprintf(w->out, "} %" JSON_INTEGER_FORMAT "\n", rest);
 	}
 }
@@ -780,7 +781,7 @@ static void put_build(struct metrics_writer *w)
 	put_head(w, &f);
 	openmetrics__name(w->out, &f);
 	fputc('{', w->out);
-	openmetrics__label(w->out, "version", MEMTRACE_VERSION, false);
+	openmetrics__label(w->out, "version", MEMTRACE_VERSION, /*more=*/false);
 	fputs("} 1\n", w->out);
 }
 
@@ -796,10 +797,11 @@ static void put_requests(struct metrics_writer *w, const struct metrics *m)
 
 		openmetrics__name(w->out, &f);
 		fputc('{', w->out);
-		openmetrics__label(w->out, "method", c->method ? c->method : "other", false);
-		openmetrics__label(w->out, "route", c->route ? c->route : "none", true);
+		openmetrics__label(w->out, "method", c->method ? c->method : "other",
+				   /*more=*/false);
+		openmetrics__label(w->out, "route", c->route ? c->route : "none", /*more=*/true);
 		snprintf(status, sizeof(status), "%d", c->status);
-		openmetrics__label(w->out, "status", status, true);
+		openmetrics__label(w->out, "status", status, /*more=*/true);
 		fprintf(w->out, "} %" PRIu64 "\n", c->n);
 	}
 	if (m->others) {

@@ -86,7 +86,7 @@ struct watch_capture *watch_capture__new(struct watch *w)
 {
 	struct watch_capture *c = calloc(1, sizeof(*c));
 	const char *output = w->args.output;
-	int err = c ? folder__create(output, false, &c->folder) : -ENOMEM;
+	int err = c ? folder__create(output, /*force=*/false, &c->folder) : -ENOMEM;
 	char path[512];
 
 	if (err) {
@@ -215,7 +215,7 @@ static int begin_dump(struct watch_capture *c)
 	const char *const of_host[] = { "dump", "-p",	    pid,    "--device",
 					"host", "--format", "json", NULL };
 	const char *const *argv = c->shot.host ? of_host : of_tensors;
-	int err = outfile__create(c->shot.snapshot, OUTFILE_RENAME, false, &c->dump);
+	int err = outfile__create(c->shot.snapshot, OUTFILE_RENAME, /*force=*/false, &c->dump);
 
 	snprintf(pid, sizeof(pid), "%d", (int)c->shot.pid);
 	if (!err)

@@ -62,7 +62,7 @@ static bool may_use_torch(pid_t pid)
 	int err = p ? proc__maps(p, &maps) : -errno;
 
 	if (!err) {
-		ret = arrival__maps_c10_functions(p, &maps, true) ||
+		ret = arrival__maps_c10_functions(p, &maps, /*unreadable=*/true) ||
 		      (arrival__maps_cuda(&maps) && !is_own(p));
 		maps__free(&maps);
 	} else if ((err == -EACCES || err == -EPERM) && !pick_process__read(pid, &q)) {

@@ -174,13 +174,13 @@ void host_growth__judge(const struct host_growth *g, uint64_t window,
 	ret->now = g->v[g->n - 1].use;
 	from = begin_of(g, window);
 	ret->time = g->v[g->n - 1].time - from;
-	if (!set_quarters(&q, g, from) || !measure(g, &q, false, rss_of, &rss))
+	if (!set_quarters(&q, g, from) || !measure(g, &q, /*live=*/false, rss_of, &rss))
 		return;
 	ret->rate_known = true;
 	ret->rss = (double)rss / q.minutes;
-	known = ret->now.known && measure(g, &q, true, live_of, &live) &&
-		measure(g, &q, true, unexplained_of, &unexplained) &&
-		measure(g, &q, true, other_free_of, &other_free);
+	known = ret->now.known && measure(g, &q, /*live=*/true, live_of, &live) &&
+		measure(g, &q, /*live=*/true, unexplained_of, &unexplained) &&
+		measure(g, &q, /*live=*/true, other_free_of, &other_free);
 	if (!known)
 		return;
 	ret->live = (double)live / q.minutes;
@@ -188,7 +188,7 @@ void host_growth__judge(const struct host_growth *g, uint64_t window,
 	ret->unexplained = (double)unexplained / q.minutes;
 	/* More than half of the new free memory is in malloc. */
 	ret->in_malloc = 2 * other_free < rss - live;
-	ret->live_low = find_low(g, q.last_begin, q.to, true, live_of)->use.live;
+	ret->live_low = find_low(g, q.last_begin, q.to, /*live=*/true, live_of)->use.live;
 	least = ret->now.rss / LEAST_PART > LEAST ? ret->now.rss / LEAST_PART : LEAST;
 	ret->what = HOST_GROWS_NOTHING;
 	if (rss >= (int64_t)least || live >= (int64_t)least)

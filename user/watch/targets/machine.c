@@ -172,11 +172,11 @@ static void judge_rules(struct machine_watch *m, uint64_t now)
 	put_value(&v, COND_MACHINE_FREE, (uint64_t)m->ledger.line[MACHINE_FREE].bytes, total);
 	put_value(&v, COND_MACHINE_AVAILABLE, m->readings.available, total);
 	put_value(&v, COND_MACHINE_CACHE, (uint64_t)m->ledger.line[MACHINE_CACHE].bytes, total);
-	judge_all(m, false, 0, &v);
+	judge_all(m, /*of_gpus=*/false, 0, &v);
 	if (!n) {
 		v.why[COND_FREE] = *gpus__why() ? gpus__why()
 						: "the NVIDIA driver has not answered so far";
-		judge_all(m, true, 0, &v);
+		judge_all(m, /*of_gpus=*/true, 0, &v);
 	}
 	for (unsigned k = 0; k < n; k++) {
 		bool known = a->has_free >> k & 1;
@@ -184,7 +184,7 @@ static void judge_rules(struct machine_watch *m, uint64_t now)
 		put_value(&v, COND_FREE, known ? a->free[k] : MACHINE_NONE, gpus__get(k)->total);
 		v.why[COND_FREE] = "the driver does not tell the free memory of this GPU";
 		v.series = k + 1;
-		judge_all(m, true, k + 1, &v);
+		judge_all(m, /*of_gpus=*/true, k + 1, &v);
 	}
 }
 

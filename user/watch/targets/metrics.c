@@ -26,7 +26,7 @@ static void open_labels(FILE *out, const char *name, const struct watch_target *
 	char device[16];
 
 	fprintf(out, "memtrace_watch_%s{pid=\"%d\"", name, (int)t->pid);
-	openmetrics__label(out, "name", t->name, true);
+	openmetrics__label(out, "name", t->name, /*more=*/true);
 	if (t->rank >= 0)
 		fprintf(out, ",rank=\"%" PRId64 "\"", t->rank);
 	if (*t->cgroup.container)
@@ -74,7 +74,7 @@ static void put_host(FILE *out, const struct watch *w)
 			if (!host_part__adds_up(k))
 				continue;
 			open_labels(out, "host_bytes", t, NULL);
-			openmetrics__label(out, "part", host_part__name(k), true);
+			openmetrics__label(out, "part", host_part__name(k), /*more=*/true);
 			fprintf(out, "} %" PRIu64 "\n", t->host.sheet.part[k].bytes);
 		}
 	}
@@ -135,13 +135,13 @@ static void put_rules(FILE *out, const struct watch *w)
 		 "Number of devices for which the rule fired and is not normal again.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_firing{", out);
-		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
+		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), /*more=*/false);
 		fprintf(out, "} %zu\n", w->rules[i].holding);
 	}
 	put_head(out, "rule_fired_total", "counter", "Number of times that the rule became true.");
 	for (size_t i = 0; i < w->n_rules; i++) {
 		fputs("memtrace_watch_rule_fired_total{", out);
-		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), false);
+		openmetrics__label(out, "rule", cond__text(w->rules[i].cond), /*more=*/false);
 		fprintf(out, "} %" PRIu64 "\n", w->rules[i].fired);
 	}
 }
@@ -170,7 +170,7 @@ static int write_file(const struct watch *w)
 {
 	struct outfile *o;
 	FILE *out;
-	int err = outfile__create(w->args.metrics, OUTFILE_RENAME, true, &o);
+	int err = outfile__create(w->args.metrics, OUTFILE_RENAME, /*force=*/true, &o);
 
 	if (err)
 		return err;

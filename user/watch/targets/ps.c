@@ -153,7 +153,7 @@ static bool add_process(void *ctx, const struct pick_process *found)
 		return false;
 	e->p = (struct ps_process){ .pid = found->pid, .uid = found->uid, .rank = -1 };
 	e->started = found->started;
-	e->t = watch_target__new(found, true, &err);
+	e->t = watch_target__new(found, /*files_only=*/true, &err);
 	if (!e->t && err != -EACCES && err != -EPERM) {
 		free(e);
 		return false;
@@ -289,7 +289,7 @@ static void read_gpus(struct ps *s)
 /* Returns 0, or -ESRCH if the process ended or runs another program. */
 static int read_process(struct entry *e, uint64_t now)
 {
-	if (watch_target__look(e->t, now, false, true))
+	if (watch_target__look(e->t, now, /*steps=*/false, /*used=*/true))
 		return -ESRCH;
 	read_devices(e, now);
 	set_rss(e, e->t->rss, now);

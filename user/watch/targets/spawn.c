@@ -25,7 +25,7 @@
 static int hand_on_log(void *ctx)
 {
 	(void)ctx;
-	log__hand_on(false);
+	log__hand_on(/*file_only=*/false);
 	return 0;
 }
 

@@ -445,17 +445,17 @@ void watch_target__values(const struct watch_target *t, const struct watch_devic
 				     .series = d ? d->series : t->self.series };
 	ret->has_steps = t->attached;
 	ret->step = estimate_step(t);
-	put_value(ret, COND_RSS, true, t->rss, 0, "");
+	put_value(ret, COND_RSS, /*known=*/true, t->rss, 0, "");
 	put_value(ret, COND_STEP_TIME, t->step_time, t->step_time, 0,
 		  t->steps_why[0] ? t->steps_why : "no complete step yet");
-	put_value(ret, COND_LOST, false, 0, 0, "it needs a recording");
-	put_value(ret, COND_LEAKS, false, 0, 0, "it needs a recording");
+	put_value(ret, COND_LOST, /*known=*/false, 0, 0, "it needs a recording");
+	put_value(ret, COND_LEAKS, /*known=*/false, 0, 0, "it needs a recording");
 	if (d) {
 		put_device(t, d, ret);
 		return;
 	}
 	for (size_t i = 0; i < sizeof(of_device) / sizeof(*of_device); i++)
-		put_value(ret, of_device[i], false, 0, 0, why);
+		put_value(ret, of_device[i], /*known=*/false, 0, 0, why);
 }
 
 bool watch_device__figure(const struct watch_target *t, const struct watch_device *d,
