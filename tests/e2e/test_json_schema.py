@@ -12,7 +12,7 @@ import harness
 from harness import OUT, REPO, Skip, check, equal, made, python, run, scratch, spawn, spawn_job, tool
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
-COMMANDS = ("report", "diagnose", "leaks", "diff", "compare", "estimate", "dump", "ps", "replay", "watch", "ctl", "live", "fetch")
+COMMANDS = ("report", "diagnose", "leaks", "diff", "compare", "estimate", "dump", "ps", "replay", "watch", "ctl", "live", "fetch", "check")
 # Strict: an object that lists its keys has no others. The published schema allows them, since new versions add keys.
 VALIDATE = """
 import json, sys, jsonschema
@@ -101,6 +101,9 @@ def test_documents_of_processes():
     pid = str(p.pid)
     documents = [document("dump", "-p", pid, *options, root=True) for options in ((), ("--by", "tensor"), ("--by", "module"), ("--children",), ("--device", "host"))]
     documents.append(document("ps", root=True))
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    documents += [document("check", root=True), document("check", "-p", pid, root=True), document("check", "-p", str(ended.pid), root=True, expect=2)]
     documents.append(document("ps", "--machine", root=True))
     machine = scratch("schema-machine")
     code, out, err = tool("watch", "--machine", "-o", machine, "-d", "300ms", "--every", "100ms", "--rule", "machine_free<100%", "--format", "json", root=True)

@@ -125,6 +125,13 @@ def test_check_process():
     internals = ("thread state", "cpu new", "autograd node")
     check(not any(word in out for word in internals), "internals without -v:\n%s", out)
     check(all(word in tool("check", "-v", "-p", str(t.popen.pid), root=True)[1] for word in internals), "no internals with -v")
+    check(re.search(r"(?m)^ok   hit, emulated +\d+\.\d\d ", out), "the cost of a hit:\n%s", out)
+    code, out, err = tool("check", "--json", "-p", str(t.popen.pid), root=True)
+    equal((code, err), (0, ""), "check --json")
+    doc = json.loads(out)
+    equal((doc["host"]["usable"], doc["process"]["usable"], doc["process"]["pid"]), (True, True, t.popen.pid), "the verdict as JSON")
+    hits = {h["place"]: h for h in doc["hits"]}
+    check(hits["stepped"]["ns"] > hits["emulated"]["ns"] > 0 < hits["return"]["ns"], "hits: %s", hits)
     other = spawn(["sleep", "60"])
     code, out, err = tool("check", "-p", str(other.pid), root=True)
     check(code == 0 and out.startswith("This host can trace. PID %d can be attached: it has no PyTorch, but host memory." % other.pid),

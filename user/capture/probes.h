@@ -274,6 +274,12 @@ const struct mt_timed *probes__timed(const struct probes *probes);
 /* The cost of a hit on this host. Needs CAP_BPF and CAP_PERFMON; found out once for each pace, in
  * about 60 ms. 0 or -errno. */
 int probes__hit_cost(enum hit_pace pace, struct hit_cost *ret);
+/* The costs of all kinds of places (HIT_SITES), measured once, in about 0.1 s. Needs the same
+ * capabilities, and one thread. NULL: they cannot be measured. */
+const struct hit_site_cost *probes__site_costs(void);
+/* True if the kernel replaces a probed 10-byte nop with a call, and a probe on one of ours showed
+ * that this does no harm. Measures as probes__site_costs() does. */
+bool probes__nop_is_call(void);
 
 /* Support of this kernel for uprobe.multi links to one PID. */
 enum probes_multi {

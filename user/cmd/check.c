@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* memtrace-bpf check: prints whether this host and a process can be traced, and what that depends
- * on. Attaches nothing. */
+ * on. Attaches nothing to other processes. */
 #include "cmd/commands.h"
 
 #include <argp.h>
@@ -15,8 +15,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "base/array.h"
 #include "base/clock.h"
 #include "base/exit.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "capture/capture_args.h"
@@ -25,6 +27,7 @@
 #include "capture/probes.h"
 #include "capture/target.h"
 #include "cmd/gpu_look.h"
+#include "cmd/report_args.h"
 #include "cmd/usage.h"
 #include "inspect/arch.h"
 #include "inspect/census.h"
@@ -32,37 +35,47 @@
 #include "inspect/cuda.h"
 #include "inspect/elf.h"
 #include "inspect/proc.h"
+#include "model/analysis.h"
 #include "model/words.h"
 
-#define NVML_WAIT 3000 /* ms; a GPU that sleeps takes a moment to answer */
-/* Typical times of a hit, in microseconds; docs/internals/OVERHEAD.md. */
-#define EMULATED_HIT "0.5"
-#define STEPPED_HIT "9"
+#define NVML_WAIT 3000			  /* ms; a GPU that sleeps takes a moment to answer */
 #define CENSUS_LIMIT UINT64_C(5000000000) /* time for reading the tensors, ns */
 
+/* A fact, and what it means. */
+struct check_line {
+	bool ok;
+	int status; /* exit code that the fact causes; 0: it only limits what works, or it is good */
+	char what[24], text[1024];
+};
+
 struct check_lines {
-	FILE *out;	/* collects the lines in memory; they are printed after the verdict */
-	bool details;	/* -v: also facts about the inside of PyTorch and Python */
-	bool explain;	/* --explain: each probe */
-	char why[1024]; /* first line that says NO, without its mark */
+	bool details; /* -v: also facts about the inside of PyTorch and Python */
+	bool explain; /* --explain: each probe */
+	struct check_line *lines;
+	size_t n, cap;
+	char why[2048]; /* first line that says NO, without its mark; or why there is no line */
 	int status;	/* exit code of that line; 0: none says NO */
+	const struct hit_site_cost *hits; /* HIT_SITES, measured; NULL: not measured */
 };
 
 /* Adds a line about a fact. ok: the fact is good. Otherwise status is the exit code that it
  * causes, or 0 for a fact that only limits what works. text may contain names of the target. */
 static void add_line(struct check_lines *l, bool ok, const char *what, const char *text, int status)
 {
-	const char *limits = status ? "NO" : "-";
-	char clean[1024], first[64];
+	struct check_line *line;
 
-	text__clean(clean, sizeof(clean), text, strlen(text));
-	snprintf(first, sizeof(first), "%-4s %-16s ", ok ? "ok" : limits, what);
-	text__paragraph(l->out, text__one_line(text__columns(stdout)), first,
-			"                      ", "%s", clean);
-	if (ok || !status || l->status)
+	if (array__grow(&l->lines, &l->cap, l->n + 1, sizeof(*l->lines))) {
+		l->status = l->status ?: EXIT_FAILED;
+		return;
+	}
+	line = &l->lines[l->n++];
+	*line = (struct check_line){ .ok = ok, .status = ok ? 0 : status };
+	snprintf(line->what, sizeof(line->what), "%s", what);
+	text__clean(line->text, sizeof(line->text), text, strlen(text));
+	if (!line->status || l->status)
 		return;
 	l->status = status;
-	snprintf(l->why, sizeof(l->why), "%s: %.900s", what, clean);
+	snprintf(l->why, sizeof(l->why), "%s: %.900s", what, line->text);
 }
 
 /* ---- facts about this host ---- */
@@ -183,7 +196,43 @@ static void check_probes(struct check_lines *l, const struct probes *p)
 		 0);
 }
 
-/* Adds a line on the time that a hit of a probe costs here, measured now. */
+/* Writes why a kind of place has no cost. */
+static void say_no_cost(char *buf, size_t size, enum hit_site site, int err)
+{
+	if (err == -ENOTSUP)
+		snprintf(buf, size, "not on this machine");
+	else if (err == -HIT_ENOTSUPP)
+		snprintf(buf, size, "this kernel puts no probe on it");
+	else if (err == -ECHILD)
+		snprintf(buf, size, "not measured: the process with the %s ended early",
+			 hit_site__name(site));
+	else
+		snprintf(buf, size, "not measured: %s", strerror(-err));
+}
+
+/* Adds a line on the cost of a hit on one kind of place. */
+static void check_site(struct check_lines *l, enum hit_site site, const struct hit_site_cost *cost)
+{
+	const char *us = text__unicode() ? "\xc2\xb5s" : "us", *how = "";
+	char what[32], text[160];
+
+	snprintf(what, sizeof(what), "hit, %s", hit_site__name(site));
+	if (cost->err) {
+		say_no_cost(text, sizeof(text), site, cost->err);
+		add_line(l, true, what, text, 0);
+		return;
+	}
+	if (cost->call && hit_site__is_safe(cost))
+		how = ", by a call instead of a trap";
+	else if (cost->call && cost->fork_dies)
+		how = ", by a call that ends forked children: never used";
+	else if (cost->call)
+		how = ", by a call that overwrites data: never used";
+	snprintf(text, sizeof(text), "%.2f %s%s", cost->ns / 1e3, us, how);
+	add_line(l, true, what, text, 0);
+}
+
+/* Adds lines on the time that a hit of a probe costs here, measured now. */
 static void check_cost(struct check_lines *l)
 {
 	struct hit_cost hit;
@@ -197,9 +246,12 @@ static void check_cost(struct check_lines *l)
 	else
 		snprintf(text, sizeof(text),
 			 "%.1f %s and the program's time; %.1f %s at instructions that the "
-			 "kernel cannot emulate",
+			 "kernel cannot emulate. In a loop, by place:",
 			 hit.emulated / 1e3, us, hit.stepped / 1e3, us);
 	add_line(l, !err, "cost of a hit", text, 0);
+	l->hits = err ? NULL : probes__site_costs();
+	for (int i = 0; l->hits && i < HIT_SITES; i++)
+		check_site(l, i, &l->hits[i]);
 }
 
 /* Adds a line on whether the ends of processes are seen, for recordings and --on-kill. */
@@ -436,22 +488,28 @@ static void explain_site(char *buf, size_t size, const char *file, uint64_t offs
 		 s->offset);
 }
 
-/* Adds a line for a probe. The times of a hit are typical ones, for people who choose between
- * machines. */
+/* Writes how the kernel runs the instruction of a probe, and the cost of a hit if it is known. */
+static void say_how(char *buf, size_t size, const struct check_lines *l, const struct site *site)
+{
+	enum hit_site kind = site->cls == SITE_STEPPED ? HIT_STEPPED : HIT_PUSH;
+	const char *us = text__unicode() ? "\xc2\xb5s" : "us";
+	const char *how = kind == HIT_STEPPED ? "single-stepped" : "emulated by the kernel";
+
+	if (l->hits && !l->hits[kind].err)
+		snprintf(buf, size, "%s: %.2f %s a hit", how, l->hits[kind].ns / 1e3, us);
+	else
+		snprintf(buf, size, "%s", how);
+}
+
+/* Adds a line for a probe. */
 static void check_hook(struct check_lines *l, const struct hook *h, int id)
 {
-	const char *unit = text__unicode() ? "\xc2\xb5s" : "us";
 	char text[1024];
 
 	if (h->found && l->explain)
 		explain_site(text, sizeof(text), h->file, h->offset, &h->site, h->symbol);
-	else if (h->found && h->site.cls == SITE_STEPPED)
-		snprintf(text, sizeof(text),
-			 "single-stepped: about " STEPPED_HIT " %s a hit on a virtual machine",
-			 unit);
 	else if (h->found)
-		snprintf(text, sizeof(text),
-			 "emulated by the kernel: about " EMULATED_HIT " %s a hit", unit);
+		say_how(text, sizeof(text), l, &h->site);
 	else
 		snprintf(text, sizeof(text), "%s", h->why_not ? h->why_not : "not found");
 	add_line(l, h->found, hook__name(id), text, h->required ? EXIT_UNUSABLE : 0);
@@ -613,7 +671,7 @@ static void check_process(struct check_lines *l, struct target *t)
 
 struct check_args {
 	pid_t pid;
-	bool explain, verbose;
+	bool explain, verbose, json;
 };
 
 enum { OPT_EXPLAIN = 0x3000 };
@@ -623,6 +681,7 @@ static const struct argp_option options[] = {
 	{ "explain", OPT_EXPLAIN, NULL, 0,
 	  "With -p: print the file, offset and instruction of each probe", OPTIONS_OUTPUT },
 	{ "verbose", 'v', NULL, 0, "Also print details and the kernel's messages", OPTIONS_OUTPUT },
+	{ "format", OPT_FORMAT, "text|json", 0, "Format (default text)", OPTIONS_OUTPUT },
 	{ 0 },
 };
 
@@ -640,6 +699,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'v':
 		a->verbose = true;
 		log__set_level(LOG_DEBUG);
+		break;
+	case OPT_FORMAT:
+		a->json = report_args__choose(state, "--format", arg, report_args_formats);
 		break;
 	case ARGP_KEY_ARG:
 		usage__unexpected(state, arg, "to check a process: -p PID");
@@ -659,76 +721,180 @@ static void host_verdict(const struct check_lines *l)
 		fputs("This host can trace.", stdout);
 }
 
-/* Prints the verdict on a process, and adds its lines. Returns the exit code. */
-static int check_target(struct check_lines *l, pid_t pid)
+/* Adds the lines of a process. Returns its exit code. Sets *torch if it has PyTorch. */
+static int check_target(struct check_lines *l, pid_t pid, bool *torch)
 {
 	struct failure f;
 	struct target t;
 
-	if (target__open(pid, &t, &f)) {
-		printf(" PID %d cannot be attached.\n", (int)pid);
-		log_err("%s", f.text);
-		return f.status;
-	}
+	if (target__open(pid, &t, &f))
+		goto failed;
 	if (target__look(&t, &f)) {
 		target__close(&t);
-		printf(" PID %d cannot be attached.\n", (int)pid);
-		log_err("%s", f.text);
-		return f.status;
+		goto failed;
 	}
 	check_process(l, &t);
-	if (l->status)
+	*torch = t.torch.found;
+	target__close(&t);
+	return l->status;
+failed:
+	snprintf(l->why, sizeof(l->why), "%s", f.text);
+	l->status = f.status;
+	return f.status;
+}
+
+static void process_verdict(const struct check_lines *l, pid_t pid, bool torch)
+{
+	if (l->status && !l->n)
+		printf(" PID %d cannot be attached.\n", (int)pid);
+	else if (l->status)
 		printf(" PID %d cannot be attached: %s.\n", (int)pid, l->why);
-	else if (!t.torch.found)
+	else if (!torch)
 		printf(" PID %d can be attached: it has no PyTorch, but host memory.\n", (int)pid);
 	else
 		printf(" PID %d can be attached.\n", (int)pid);
-	target__close(&t);
-	return l->status;
+	if (l->status && !l->n)
+		log_err("%s", l->why);
 }
 
-/* Collects the lines while it checks, since the verdict comes first. */
+static void print_lines(const struct check_lines *l)
+{
+	size_t width = text__one_line(text__columns(stdout));
+	char first[64];
+
+	for (size_t i = 0; i < l->n; i++) {
+		const struct check_line *line = &l->lines[i];
+		const char *limits = line->status ? "NO" : "-";
+
+		snprintf(first, sizeof(first), "%-4s %-16s ", line->ok ? "ok" : limits, line->what);
+		text__paragraph(stdout, width, first, "                      ", "%s", line->text);
+	}
+}
+
+/* Writes the lines of the host or of a process as members of the open object. */
+static void put_lines(struct json *j, const struct check_lines *l)
+{
+	json__bool(j, "usable", !l->status);
+	json__string(j, "why", l->status ? l->why : NULL);
+	json__open_array(j, "checks");
+	for (size_t i = 0; i < l->n; i++) {
+		const char *limits = l->lines[i].status ? "no" : "limited";
+
+		json__open_object(j, NULL);
+		json__string(j, "what", l->lines[i].what);
+		json__string(j, "result", l->lines[i].ok ? "ok" : limits);
+		json__string(j, "text", l->lines[i].text);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+static void put_hits(struct json *j, const struct hit_site_cost *hits)
+{
+	char why[160];
+
+	json__open_array(j, "hits");
+	for (int i = 0; hits && i < HIT_SITES; i++) {
+		const struct hit_site_cost *cost = &hits[i];
+
+		json__open_object(j, NULL);
+		json__string(j, "place", hit_site__name(i));
+		json__uint_or_null(j, "ns", !cost->err, cost->ns);
+		if (cost->err) {
+			json__null(j, "by_call");
+			json__null(j, "fork_dies");
+			json__null(j, "overwrites");
+			say_no_cost(why, sizeof(why), i, cost->err);
+		} else {
+			json__bool(j, "by_call", cost->call);
+			json__bool(j, "fork_dies", cost->fork_dies);
+			json__bool(j, "overwrites", cost->overwrites);
+		}
+		json__string(j, "why", cost->err ? why : NULL);
+		json__close_object(j);
+	}
+	json__close_array(j);
+}
+
+/* of_process: NULL: no process was checked. Returns 0 or -ENOMEM. */
+static int print_json(const struct check_lines *l, const struct check_lines *of_process, pid_t pid)
+{
+	struct json *j = json__new(stdout, true);
+	char date[40];
+
+	if (!j)
+		return -ENOMEM;
+	json__open_object(j, NULL);
+	json__open_object(j, "memtrace");
+	json__string(j, "version", MEMTRACE_VERSION);
+	json__close_object(j);
+	json__string(j, "time", text__date(date, sizeof(date), clock__read(CLOCK_REALTIME)));
+	json__open_object(j, "host");
+	put_lines(j, l);
+	json__close_object(j);
+	if (of_process) {
+		json__open_object(j, "process");
+		json__int(j, "pid", pid);
+		put_lines(j, of_process);
+		json__close_object(j);
+	} else {
+		json__null(j, "process");
+	}
+	put_hits(j, l->hits);
+	json__close_object(j);
+	json__free(j);
+	return 0;
+}
+
+/* Prints the verdict first, and then the lines. */
+static void print_text(const struct check_lines *l, const struct check_lines *of_process, pid_t pid,
+		       bool torch)
+{
+	host_verdict(l);
+	if (of_process)
+		process_verdict(of_process, pid, torch);
+	else if (!l->status)
+		putchar('\n');
+	putchar('\n');
+	print_lines(l);
+	if (of_process)
+		print_lines(of_process);
+}
+
 static int cmd_check(int argc, char **argv)
 {
 	struct check_args a = { 0 };
-	struct check_lines l = { 0 };
-	char *text = NULL;
-	size_t size;
-	int status;
+	struct check_lines l = { 0 }, of_process = { 0 };
+	bool torch = false;
+	int status, err;
 
 	usage__parse(&command_check, argc, argv, 0, &a);
-	l.details = a.verbose;
-	l.explain = a.explain;
-	l.out = open_memstream(&text, &size);
-	if (!l.out) {
-		log_err("out of memory");
-		return EXIT_FAILED;
-	}
+	of_process.details = l.details = a.verbose;
+	of_process.explain = l.explain = a.explain;
 	check_host(&l);
-	host_verdict(&l);
 	status = l.status;
-	if (a.pid) {
-		struct check_lines of_process = { .out = l.out,
-						  .details = l.details,
-						  .explain = l.explain };
-
-		status = check_target(&of_process, a.pid) ?: status;
-	} else if (!l.status) {
-		putchar('\n');
+	of_process.hits = l.hits;
+	if (a.pid)
+		status = check_target(&of_process, a.pid, &torch) ?: status;
+	if (a.json && print_json(&l, a.pid ? &of_process : NULL, a.pid)) {
+		log_err("out of memory");
+		status = EXIT_FAILED;
+	} else if (!a.json) {
+		print_text(&l, a.pid ? &of_process : NULL, a.pid, torch);
 	}
-	fclose(l.out);
-	printf("\n%s", text);
-	free(text);
-	return status;
+	free(l.lines);
+	free(of_process.lines);
+	err = analysis__check_output(stdout, "standard output");
+	return status ?: err;
 }
 
-static const struct argp_child children[] = { LOG_ARGP_CHILD, { 0 } };
+static const struct argp_child children[] = { SCHEMA_ARGP_CHILD, LOG_ARGP_CHILD, { 0 } };
 static const struct argp argp = {
 	.options = options,
 	.parser = parse,
 	.args_doc = "[-p PID]",
 	.doc = "Print whether this host and a process can be traced, and name missing parts. "
-	       "Attaches nothing.",
+	       "Attaches nothing to other processes.",
 	.children = children,
 };
 

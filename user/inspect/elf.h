@@ -110,18 +110,24 @@ size_t usdt__notes(const uint8_t *notes, size_t len, const char *provider, const
  * offset. 0; -EINVAL: fewer, or another form. */
 int usdt__args(const char *text, struct mt_usdt_arg *v, size_t n);
 
+/* File offsets; 0: none. At least one of the first two is not 0. */
+struct usdt_site {
+	uint64_t offset;   /* an instruction that every kernel can probe */
+	uint64_t long_nop; /* a 10-byte nop, for kernels that replace it with a call */
+	uint64_t semaphore;
+};
+
 struct usdt_sites {
 	size_t n;
-	struct {
-		uint64_t offset, semaphore; /* file offsets */
-	} site[MT_ASKED_SITES];
+	struct usdt_site site[MT_ASKED_SITES];
 	struct mt_usdt_args args[MT_ASKED_SITES];
 };
 
 /*
  * Finds the sites of a probe with n arguments in a file. 0, or -errno. -ENOENT: no such
- * probe. -EINVAL: unknown form of arguments, an instruction that cannot be probed, or more than
- * MT_ASKED_SITES sites.
+ * probe. -ENOTSUP: a site is a 5-byte nop, which no kernel makes a safe call of (site.h). -EINVAL:
+ * unknown form of arguments, an instruction that cannot be probed, or more than MT_ASKED_SITES
+ * sites.
  */
 int usdt__find(const struct elf *elf, const char *provider, const char *name, size_t n,
 	       struct usdt_sites *ret);

@@ -190,48 +190,6 @@ static void test_many_changes(void **state)
 	facts__free(f);
 }
 
-/* ---- hits ---- */
-
-static uint64_t offsets[2];
-static unsigned probes;
-
-static int note_offset(uint64_t offset)
-{
-	offsets[probes++ % 2] = offset;
-	return dup(0);
-}
-
-static int refuse(uint64_t offset)
-{
-	(void)offset;
-	return -1;
-}
-
-/* The offsets are those of the two functions in this file. */
-static void test_hit_cost(void **state)
-{
-	struct hit_cost cost;
-	uint8_t code[2][4];
-	FILE *f = fopen("/proc/self/exe", "re");
-
-	assert_int_equal(hit_cost__measure(note_offset, HIT_SELDOM, &cost), 0);
-	assert_int_equal(probes, 2);
-	assert_non_null(f);
-	for (int i = 0; i < 2; i++) {
-		assert_int_equal(fseek(f, (long)offsets[i], SEEK_SET), 0);
-		assert_int_equal(fread(code[i], 1, 4, f), 4);
-	}
-	fclose(f);
-#ifdef __x86_64__
-	assert_int_equal(code[0][0], 0x55); /* push %rbp */
-	assert_memory_equal(code[1], "\x48\x89\xf8\xc3", 4);
-#else
-	assert_memory_equal(code[0], "\x01\x00\x00\x14", 4); /* b .+4 */
-	assert_memory_equal(code[1], "\xe0\x03\x01\xaa", 4);
-#endif
-	assert_int_equal(hit_cost__measure(refuse, HIT_OFTEN, &cost), -1);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -244,7 +202,6 @@ int main(void)
 		cmocka_unit_test(test_measure),
 		cmocka_unit_test(test_detail),
 		cmocka_unit_test(test_many_changes),
-		cmocka_unit_test(test_hit_cost),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -366,22 +366,25 @@ static void test_args_not_understood(void **state)
 	"\n.asciz \"memtrace\"\n.asciz \"" name "\"\n.asciz \"" args                               \
 	"\"\n994: .balign 4\n.popsection\n"
 
-extern const uint8_t usdt_site[], usdt_long_nop[];
+extern const uint8_t usdt_site[], usdt_nop5[], usdt_nop10[], usdt_both[];
 extern const uint16_t usdt_semaphore;
 
 __asm__(".pushsection .probes, \"aw\", \"progbits\"\n.globl usdt_semaphore\nusdt_semaphore: .2byte "
 	"0\n.popsection\n"
-	".pushsection .text\n.globl usdt_site, usdt_long_nop\nusdt_site: nop\nret\n"
-	"usdt_long_nop: .byte 0x0f, 0x1f, 0x44, 0, 0\nret\n.popsection\n"
+	".pushsection .text\n.globl usdt_site, usdt_nop5, usdt_nop10, usdt_both\nusdt_site: nop\n"
+	"ret\nusdt_nop5: .byte 0x0f, 0x1f, 0x44, 0, 0\npush %rax\npop %rax\nret\n"
+	"usdt_both: nop\nusdt_nop10: .byte 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0\nret\n"
+	".popsection\n"
 	".pushsection .stapsdt.base, \"a\", \"progbits\"\n_.stapsdt.base: .space "
 	"1\n.popsection\n" SDT("good", "-8@%rax -1@%dl", "usdt_site", "usdt_semaphore",
 			       "_.stapsdt.base") SDT("twice", "8@%rax", "usdt_site", "0",
-						     "_.stapsdt.base") SDT("twice", "8@%rbx",
-									   "usdt_site + 1", "0",
-									   "0")
-		SDT("moved", "8@%rax", "usdt_site + 0x40", "usdt_semaphore + 0x40",
-		    "_.stapsdt.base + 0x40") SDT("unprobed", "8@%rax", "usdt_long_nop", "0", "0")
-			SDT("nowhere", "8@%rax", "0x7fffffff0000", "0", "0")
+						     "_.stapsdt.base")
+		SDT("twice", "8@%rbx", "usdt_site + 1", "0",
+		    "0") SDT("moved", "8@%rax", "usdt_site + 0x40", "usdt_semaphore + 0x40",
+			     "_.stapsdt.base + 0x40") SDT("nop5", "8@%rax", "usdt_nop5", "0", "0")
+			SDT("nop10", "8@%rax", "usdt_nop10", "0",
+			    "0") SDT("both", "8@%rax", "usdt_both", "0",
+				     "0") SDT("nowhere", "8@%rax", "0x7fffffff0000", "0", "0")
 				SDT("counted", "8@%rax", "usdt_site", "0x7fffffff0000", "0")
 					SDT("overwrites", "8@%rax", "usdt_site", "usdt_site", "0")
 						SDT("vector", "8@%xmm0", "usdt_site", "0", "0"));
@@ -430,6 +433,14 @@ static void test_in_a_file(void **state)
 	assert_int_equal(usdt__find(e, "memtrace", "moved", 1, &u), 0);
 	assert_int_equal(u.site[0].offset, offset_of(&m, usdt_site));
 	assert_int_equal(u.site[0].semaphore, offset_of(&m, &usdt_semaphore));
+	assert_int_equal(u.site[0].long_nop, 0);
+	/* 10-byte nops, which some kernels make calls of, with and without another instruction */
+	assert_int_equal(usdt__find(e, "memtrace", "both", 1, &u), 0);
+	assert_int_equal(u.site[0].offset, offset_of(&m, usdt_both));
+	assert_int_equal(u.site[0].long_nop, offset_of(&m, usdt_nop10));
+	assert_int_equal(usdt__find(e, "memtrace", "nop10", 1, &u), 0);
+	assert_int_equal(u.site[0].offset, 0);
+	assert_int_equal(u.site[0].long_nop, offset_of(&m, usdt_nop10));
 	elf__free(e);
 	maps__free(&m);
 	proc__free(p);
@@ -437,8 +448,7 @@ static void test_in_a_file(void **state)
 
 static void test_in_a_file_refused(void **state)
 {
-	static const char *const bad[] = { "unprobed", "nowhere", "counted", "overwrites",
-					   "vector" };
+	static const char *const bad[] = { "nowhere", "counted", "overwrites", "vector" };
 	struct proc *p = proc__open(getpid());
 	struct usdt_sites u = { .n = 77 };
 	struct elf *e;
@@ -457,6 +467,8 @@ static void test_in_a_file_refused(void **state)
 	assert_int_equal(usdt__find(e, "memtrace", "good", 3, &u),
 			 -EINVAL); /* it has two arguments */
 	assert_int_equal(usdt__find(e, "memtrace", "good", MT_ASKED_ARGS + 1, &u), -EINVAL);
+	/* a 5-byte nop: the instruction behind it would not do, since a branch may lead there */
+	assert_int_equal(usdt__find(e, "memtrace", "nop5", 1, &u), -ENOTSUP);
 	assert_int_equal(usdt__find(e, "memtrace", "none", 1, &u), -ENOENT);
 	assert_int_equal(usdt__find(e, "pytorch", "good", 2, &u), -ENOENT);
 	assert_int_equal(u.n, 77); /* unchanged */

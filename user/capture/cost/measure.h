@@ -1,31 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
-/* The cost of a probe's hit on this host, without the program that it runs (hit_cost), and the time
- * that a capture adds to its target (measure). */
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "capture/cost/hit_cost.h"
 #include "memtrace.h"
-
-/* Cost of a hit, ns of a thread's time. */
-struct hit_cost {
-	uint32_t emulated; /* if the kernel emulates the probed instruction; see inspect/site.h */
-	uint32_t stepped;  /* if the probed instruction is any other */
-};
-
-/* Puts a probe with an empty program on this offset of our own executable file, for our process.
- * Returns a descriptor that holds the probe, or -errno. */
-typedef int (*hit_cost_probe)(uint64_t offset);
-
-/* Bytes of other data between two hits, which replaces the kernel's in the processor's caches. */
-enum hit_pace {
-	HIT_SELDOM = 4 << 20, /* in a busy process */
-	HIT_OFTEN = 1 << 20,  /* many thousand times a second: only in the nearest cache */
-};
-
-/* Calls two functions of ours without a probe and with one: about 60 ms, nearly all of it to remove
- * the probes. 0 or -errno. */
-int hit_cost__measure(hit_cost_probe probe, enum hit_pace pace, struct hit_cost *ret);
 
 /*
  * The time that a capture adds to its target: hits of the probes times the cost of a hit, which is

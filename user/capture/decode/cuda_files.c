@@ -226,7 +226,36 @@ static void say_not_available(const struct decoder *decoder, int err)
 		why = "it was built without the probe pytorch:malloc";
 	else if (err == -EINVAL)
 		why = "the format of its probe pytorch:malloc is unknown";
+	else if (err == -ENOTSUP)
+		why = "its probe pytorch:malloc is on a long nop, where this kernel's probes end "
+		      "forked children";
 	say_no_requested(decoder, "not available with this PyTorch: %s", why);
+}
+
+/* Chooses the places to probe: 10-byte nops if the kernel replaces them with calls, which are
+ * cheaper than traps. Returns 0, or -ENOTSUP: a site has only a long nop, and the kernel does not.
+ */
+static int choose_places(const struct decoder *decoder, const struct usdt_sites *usdt,
+			 struct probe_site sites[MT_ASKED_SITES])
+{
+	size_t long_nops = 0;
+	bool call;
+
+	for (size_t i = 0; i < usdt->n; i++)
+		long_nops += usdt->site[i].long_nop != 0;
+	call = long_nops && !decoder->opts->inside && probes__nop_is_call();
+	for (size_t i = 0; i < usdt->n; i++) {
+		const struct usdt_site *site = &usdt->site[i];
+		uint64_t offset = call && site->long_nop ? site->long_nop : site->offset;
+
+		if (!offset)
+			return -ENOTSUP;
+		sites[i] = (struct probe_site){ .offset = offset,
+						.cookie = i,
+						.ref_ctr = site->semaphore };
+	}
+	log_debug("pytorch:malloc: %zu places%s", usdt->n, call ? ", probed by calls" : "");
+	return 0;
 }
 
 /* Attaches to PyTorch's own probe of requested sizes: pytorch:malloc(ptr, device, size, stream).
@@ -237,7 +266,6 @@ static void attach_requested(struct decoder *decoder, const struct map *map,
 	struct call_file file = call_file(functions, map);
 	struct probe_site sites[MT_ASKED_SITES];
 	struct usdt_sites usdt;
-	size_t i;
 	int err;
 
 	if (decoder->calls->asked)
@@ -253,14 +281,11 @@ static void attach_requested(struct decoder *decoder, const struct map *map,
 		return;
 	}
 	err = usdt__find(functions->elf, "pytorch", "malloc", MT_ASKED_ARGS, &usdt);
+	err = err ?: choose_places(decoder, &usdt, sites);
 	if (err) {
 		say_not_available(decoder, err);
 		return;
 	}
-	for (i = 0; i < usdt.n; i++)
-		sites[i] = (struct probe_site){ .offset = usdt.site[i].offset,
-						.cookie = i,
-						.ref_ctr = usdt.site[i].semaphore };
 	if (decoder->opts->requested && decoder->opts->group)
 		log_info("--requested: PyTorch's probe is on in every process that maps %s, also "
 			 "in those that are not recorded",

@@ -285,11 +285,17 @@ enum probes_multi probes__kernel_multi(void)
 	return known;
 }
 
-/* Puts an empty program on an offset of our own executable file: a hit_cost_probe of
- * capture/cost/measure.h. */
-static int probe_self(uint64_t offset)
+/* A hit_cost_probe of capture/cost/hit_cost.h. */
+static int probe_self(const struct hit_place *at)
 {
-	const struct uprobe_place at = { .path = "/proc/self/exe", .offset = offset };
+	const struct uprobe_place place = { .path = "/proc/self/exe",
+					    .offset = at->offset,
+					    .ref_ctr = at->ref_ctr,
+					    .returns = at->returns };
+	struct link_create_uprobe_multi attr = { .path = (uintptr_t)place.path,
+						 .offsets = (uintptr_t)&place.offset,
+						 .cnt = 1,
+						 .pid = getpid() };
 	bool multi = !probes__kernel_perf();
 	LIBBPF_OPTS(bpf_prog_load_opts, opts,
 		    .expected_attach_type = multi ? TRACE_UPROBE_MULTI : 0);
@@ -297,8 +303,12 @@ static int probe_self(uint64_t offset)
 
 	if (program < 0)
 		return program;
-	fd = multi ? (int)link_create_multi(program, "/proc/self/exe", offset, 0, getpid())
-		   : site_program__probe(program, 0, &at);
+	attr.prog_fd = program;
+	if (at->ref_ctr)
+		attr.ref_ctr_offsets = (uintptr_t)&place.ref_ctr;
+	if (at->returns)
+		attr.uflags = UPROBE_MULTI_RETURN;
+	fd = multi ? (int)link_create(&attr) : site_program__probe(program, 0, &place);
 	close(program);
 	return fd;
 }
@@ -312,6 +322,24 @@ int probes__hit_cost(enum hit_pace pace, struct hit_cost *ret)
 	if (!err)
 		*ret = *known;
 	return err;
+}
+
+const struct hit_site_cost *probes__site_costs(void)
+{
+	static struct hit_site_cost costs[HIT_SITES];
+	static bool known;
+
+	if (!known && hit_cost__sites(probe_self, costs))
+		return NULL;
+	known = true;
+	return costs;
+}
+
+bool probes__nop_is_call(void)
+{
+	const struct hit_site_cost *costs = probes__site_costs();
+
+	return costs && costs[HIT_NOP10].call && hit_site__is_safe(&costs[HIT_NOP10]);
 }
 
 /* True if this kernel has uprobe.session links (Linux 6.13). Found out once. */

@@ -182,26 +182,50 @@ static bool is_semaphore(const struct elf *elf, uint64_t vaddr)
 	       vaddr - addr <= size - 2;
 }
 
-/* Appends the site of a probe to *ret. Returns 0, or -EINVAL for a site that cannot be probed. */
+/* Sets the places at pc where a probe can be. Returns 0, -EINVAL: none can, or -ENOTSUP: only one
+ * that kernels make a call of, whose harm is known. */
+static int find_places(const struct elf *elf, uint64_t pc, struct usdt_site *ret)
+{
+	static const uint8_t long_nop[] = { 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0 };
+	uint8_t code[CODE_LEN] = { 0 };
+	size_t len = sizeof(code), at;
+	uint64_t offset;
+	struct site site;
+	int err;
+
+	/* less at the end of a segment */
+	while (len && elf__read(elf, pc, code, len))
+		len--;
+	if (!len || elf__vaddr_to_offset(elf, pc, &offset))
+		return -EINVAL;
+	*ret = (struct usdt_site){ 0 };
+	err = site__pick(ELF_X86_64, code, len, 0, SITE_FIRST, &site);
+	if (!err)
+		ret->offset = offset;
+	at = code[0] == 0x90; /* newer macros write a nop and a long nop */
+	if (!memcmp(code + at, long_nop, sizeof(long_nop)))
+		ret->long_nop = offset + at;
+	if (ret->offset || ret->long_nop)
+		return 0;
+	return err == -ENOTSUP ? -ENOTSUP : -EINVAL;
+}
+
+/* Appends the site of a probe to *ret. Returns 0, or the error of find_places(). */
 static int add_site(const struct elf *elf, struct usdt *probe, size_t n_args,
 		    struct usdt_sites *ret)
 {
-	uint8_t code[CODE_LEN];
-	struct site site;
-	size_t index = ret->n;
+	struct usdt_site *site = &ret->site[ret->n];
+	int err;
 
 	adjust_addresses(elf, probe);
-	if (usdt__args(probe->args, ret->args[index].arg, n_args))
+	if (usdt__args(probe->args, ret->args[ret->n].arg, n_args))
 		return -EINVAL;
-	if (elf__vaddr_to_offset(elf, probe->pc, &ret->site[index].offset) ||
-	    elf__read(elf, probe->pc, code, sizeof(code)) ||
-	    site__pick(ELF_X86_64, code, sizeof(code), 0, 0, &site))
-		return -EINVAL;
-	ret->site[index].semaphore = 0;
+	err = find_places(elf, probe->pc, site);
+	if (err)
+		return err;
 	if (probe->semaphore && !is_semaphore(elf, probe->semaphore))
 		return -EINVAL;
-	if (probe->semaphore &&
-	    elf__vaddr_to_offset(elf, probe->semaphore, &ret->site[index].semaphore))
+	if (probe->semaphore && elf__vaddr_to_offset(elf, probe->semaphore, &site->semaphore))
 		return -EINVAL;
 	ret->n++;
 	return 0;
