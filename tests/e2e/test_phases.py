@@ -34,14 +34,15 @@ def module():
 
 def records(m):
     """All records, read as docs/reference/phases.md says."""
-    fd = m._page.fd  # pylint: disable=protected-access
+    fd = m._fd  # pylint: disable=protected-access
     magic, version, size, room, pid = struct.unpack("8sIIII", os.pread(fd, 24, 0))
     equal((magic, version, size, pid), (b"MTPHASE\0", 1, 128, os.getpid()), "head")
     found = []
     for slot in range(room):
-        number, time, scope, around, tid, what, _, name, again = struct.unpack("QQQQIHH80sQ", os.pread(fd, 128, 128 * (1 + slot)))
+        number, time, other, tid, what, name, again = struct.unpack("QQQIHxx80s8xQ", os.pread(fd, 128, 128 * (1 + slot)))
         if number:
-            equal(again, number, "both numbers")
+            equal((again, number % room), (number, slot), "both numbers, and the place")
+            scope, around = (number, other) if WHAT[what] == "begin" else (other, None)
             found.append({"number": number, "time": time, "scope": scope, "around": around, "tid": tid, "what": WHAT[what],
                           "name": name.rstrip(b"\0").decode()})
     return sorted(found, key=lambda r: r["number"])
@@ -69,6 +70,41 @@ def test_with():
     equal([x["scope"] for x in r], [1, 2, 3, 3, 2, 1, 7, 7], "phases")
     equal({x["tid"] for x in r}, {threading.get_native_id()}, "threads")
     check(all(x["time"] <= y["time"] for x, y in zip(r, r[1:])), "times: %s", r)
+
+
+def test_shared_object():
+    """One object on two threads: each ends its own run. A run that ended is not around others, also when its object runs elsewhere."""
+    m = module()
+    a, entered, go = m.phase("a"), threading.Event(), threading.Event()
+
+    def other():
+        with a:
+            entered.set()
+            go.wait()
+
+    with a:
+        with m.phase("b"):
+            pass
+    t = threading.Thread(target=other)
+    t.start()
+    entered.wait()
+    with m.phase("c"), a:
+        pass
+    go.set()
+    t.join()
+    r = records(m)
+    equal([(x["what"], x["name"]) for x in r[4:]], [("begin", "a"), ("begin", "c"), ("begin", "a"), ("end", "a"), ("end", "c"), ("end", "a")], "records")
+    equal([x["around"] for x in r if x["what"] == "begin"], [0, 1, 0, 0, 6], "phases around")
+    equal([x["scope"] for x in r if x["what"] == "end"], [2, 1, 7, 6, 5], "ends")
+    equal([x["tid"] == threading.get_native_id() for x in r[4:]], [False, True, True, True, True, False], "threads")
+
+
+def test_cost():
+    """A phase costs a small multiple of a with statement (about 4), in processor time; docs/reference/phases.md has more."""
+    done = subprocess.run([sys.executable, os.path.join(WORKLOADS, "phase_cost.py"), WHEEL, "9"], capture_output=True, text=True, check=False)
+    equal(done.returncode, 0, "phase_cost.py (%s)" % done.stderr)
+    took = {line[:32].strip(): float(line[32:].split()[0]) for line in done.stdout.splitlines()[1:]}
+    check(took["phase"] < 7 * took["a new object with a name"], "a phase costs too much: %s", took)
 
 
 def test_names():
@@ -205,7 +241,7 @@ def test_fork():
         child = json.loads(os.read(read, 65536))
         os.close(read)
         os.close(write)
-    equal([(r["what"], r["name"], r["tid"], r["around"]) for r in child], [("begin", "child", pid, 0), ("end", "child", pid, 0)], "records of the child")
+    equal([(r["what"], r["name"], r["tid"], r["around"]) for r in child], [("begin", "child", pid, 0), ("end", "child", pid, None)], "records of the child")
     equal(told(m), ["begin parent", "end parent"], "records of the parent")
 
 
@@ -345,7 +381,7 @@ def test_no_memory():
             "resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)); import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
             "from phases import phase\n"
             "for _ in range(3):\n with phase('a'): pass\n" % WHEEL)
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-B", "-c", code], capture_output=True, text=True, check=False)  # -B: no cut .pyc is left
     equal((done.returncode, done.stdout), (0, ""), "a job without memory for phases (%s)" % done.stderr)
     equal(done.stderr.count("no memory for phases"), 1, "warnings: %s" % done.stderr)
 

@@ -18,14 +18,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 /* A record as it should be, with some bytes of the input over it. */
 static size_t write_record(int fd, const uint8_t *data, size_t size)
 {
-	struct phase_record r = { .scope = 1, .what = SCOPE_BEGIN, .name = "phase" };
+	struct phase_record r = { .other = 1, .what = SCOPE_BEGIN, .name = "phase" };
 	size_t used = size < 4 ? size : 4, more = size - used;
 	uint8_t head[4] = { 0 };
 	uint64_t at;
 
 	memcpy(head, data, used);
 	r.number = r.again = (uint64_t)head[0] << (head[2] & 63) | head[1];
-	at = (1 + (r.number - 1) % ROOM) * sizeof(r);
+	at = (1 + r.number % ROOM) * sizeof(r);
 	if (head[3] & 1) {
 		more = more < 16 ? more : 16;
 		memcpy((uint8_t *)&r + (head[3] >> 1) % (sizeof(r) - 16), data + used, more);

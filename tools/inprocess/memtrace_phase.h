@@ -3,7 +3,7 @@
 #define MEMTRACE_PHASE_H
 /*
  * Names the phases of a program in C or C++ for memtrace-bpf: who records it sees the memory of
- *each.
+ * each.
  *
  *	#include "memtrace_phase.h"
  *
@@ -51,11 +51,11 @@ struct memtrace_phase {
 #endif
 
 struct memtrace_phase_record {
-	uint64_t number, time, scope, around;
+	uint64_t number, time, other;
 	uint32_t tid;
 	uint16_t what, unused;
 	char name[80];
-	uint64_t again;
+	uint64_t unused_too, again;
 };
 
 struct memtrace_phase_area {
@@ -159,25 +159,25 @@ static inline struct memtrace_phase_area *memtrace_phase_area_(void)
 	return s->area;
 }
 
-static inline void memtrace_phase_write_(struct memtrace_phase_area *area, struct memtrace_phase *p,
-					 uint64_t around, uint16_t what)
+/* Returns the record's number. */
+static inline uint64_t memtrace_phase_write_(struct memtrace_phase_area *area,
+					     const struct memtrace_phase *p, uint64_t other,
+					     uint16_t what)
 {
 	uint64_t number = __atomic_add_fetch(&memtrace_phase_state_->numbers, 1, __ATOMIC_RELAXED);
-	struct memtrace_phase_record *r = &area->records[(number - 1) % MEMTRACE_PHASE_ROOM];
+	struct memtrace_phase_record *r = &area->records[number % MEMTRACE_PHASE_ROOM];
 	struct timespec now;
 
-	if (!p->scope)
-		p->scope = number;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	__atomic_store_n(&r->number, number, __ATOMIC_RELAXED);
 	__atomic_thread_fence(__ATOMIC_RELEASE);
 	r->time = (uint64_t)now.tv_sec * 1000000000U + (uint64_t)now.tv_nsec;
-	r->scope = p->scope;
-	r->around = around;
+	r->other = other;
 	r->tid = memtrace_phase_thread_.tid;
 	r->what = what;
 	memcpy(r->name, p->name, sizeof(r->name));
 	__atomic_store_n(&r->again, number, __ATOMIC_RELEASE);
+	return number;
 }
 
 static inline struct memtrace_phase_area *memtrace_phase_enter_(void)
@@ -209,7 +209,7 @@ static inline struct memtrace_phase memtrace_phase_begin(const char *name)
 	if (area) {
 		p.pid = area->pid;
 		p.outer = memtrace_phase_thread_.innermost;
-		memtrace_phase_write_(area, &p, p.outer, 1);
+		p.scope = memtrace_phase_write_(area, &p, p.outer, 1);
 		memtrace_phase_thread_.innermost = p.scope;
 	}
 	errno = err;
@@ -223,7 +223,7 @@ static inline void memtrace_phase_end(struct memtrace_phase *p)
 	struct memtrace_phase_area *area = p->scope ? memtrace_phase_enter_() : NULL;
 
 	if (area && p->pid == area->pid) {
-		memtrace_phase_write_(area, p, 0, 2);
+		memtrace_phase_write_(area, p, p->scope, 2);
 		if (memtrace_phase_thread_.innermost == p->scope)
 			memtrace_phase_thread_.innermost = p->outer;
 	}

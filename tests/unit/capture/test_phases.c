@@ -69,11 +69,11 @@ static void test_read(void **state)
 	memtrace_phase_end(&a); /* again: nothing */
 	assert_int_equal(phase_page__read(&page, 0, r, 8), 4);
 	assert_true(r[0].what == SCOPE_BEGIN && !strcmp(r[0].name, "rollout"));
-	assert_true(r[0].scope == r[0].number && !r[0].around);
+	assert_true(!r[0].other);
 	assert_int_equal(r[0].tid, gettid());
-	assert_true(r[1].what == SCOPE_BEGIN && r[1].around == r[0].scope);
-	assert_true(r[2].what == SCOPE_END && r[2].scope == r[1].scope);
-	assert_true(r[3].what == SCOPE_END && r[3].scope == r[0].scope);
+	assert_true(r[1].what == SCOPE_BEGIN && r[1].other == r[0].number);
+	assert_true(r[2].what == SCOPE_END && r[2].other == r[1].number);
+	assert_true(r[3].what == SCOPE_END && r[3].other == r[0].number);
 	assert_true(r[0].time <= r[1].time && r[1].time <= r[2].time && r[2].time <= r[3].time);
 	assert_int_equal(phase_page__read(&page, 0, r, 8), 0);
 	/* 79 bytes and a character of two */
@@ -446,7 +446,7 @@ static void test_bad_times(void **state)
 	drain(&w, true);
 	for (int i = 0; i < 2; i++) {
 		p = memtrace_phase_begin("p");
-		r = &memtrace_phase_state_->area->records[(p.scope - 1) % ROOM];
+		r = &memtrace_phase_state_->area->records[p.scope % ROOM];
 		r->time = i ? w.decoder->start - 1 : r->time + 3600 * SECOND;
 	}
 	drain(&w, true);

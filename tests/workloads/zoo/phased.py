@@ -17,10 +17,10 @@ WHAT = {1: "begin", 2: "end", 3: "suspend", 4: "resume"}
 
 
 def told():
-    fd = phases._page.fd  # pylint: disable=protected-access
+    fd = phases._fd  # pylint: disable=protected-access
     found = []
     for slot in range(phases.ROOM):
-        number, _, _, _, _, what, _, name, _ = struct.unpack("QQQQIHH80sQ", os.pread(fd, 128, 128 * (1 + slot)))
+        number, _, _, _, what, name, _ = struct.unpack("QQQIHxx80s8xQ", os.pread(fd, 128, 128 * (1 + slot)))
         if number:
             found.append((number, "%s %s" % (WHAT[what], name.rstrip(b"\0").decode())))
     return [text for _, text in sorted(found)]

@@ -45,7 +45,7 @@ _Static_assert(sizeof(struct page_head) == RECORD, "the head has the size of a r
 
 static bool is_whole(const struct phase_page *page, const struct phase_record *r, uint64_t slot)
 {
-	return r->number && r->number == r->again && (r->number - 1) % page->n == slot;
+	return r->number && r->number == r->again && r->number % page->n == slot;
 }
 
 /* Reads records of consecutive slots. Those that change meanwhile get number 0. False: the memory
@@ -125,7 +125,7 @@ static void skip_to(struct phase_page *page, uint64_t next)
 static bool pass_gap(struct phase_page *page, uint64_t now, const struct phase_record *r,
 		     size_t after)
 {
-	uint64_t slot = page->next % page->n, oldest;
+	uint64_t slot = (page->next + 1) % page->n, oldest;
 
 	if (is_whole(page, r, slot) && r->number > page->next + 1) {
 		if (!find_oldest(page, &oldest) || oldest <= page->next)
@@ -153,7 +153,7 @@ int phase_page__read(struct phase_page *page, uint64_t now, struct phase_record 
 	/* A program that writes anything must not keep us here: each look takes a record, or is one
 	 * of a few at gaps. */
 	while (n < most && gaps < GAPS) {
-		uint64_t slot = page->next % page->n;
+		uint64_t slot = (page->next + 1) % page->n;
 		size_t there = chunk_at(page, slot), i;
 
 		if (!read_slots(page, slot, chunk, there))
@@ -186,8 +186,10 @@ int phase_page__read(struct phase_page *page, uint64_t now, struct phase_record 
 
 struct pending {
 	struct phase_record r;
-	uint64_t time; /* kernel's clock, ns */
-	uint32_t tid;  /* as we see it; 0: not known */
+	uint64_t scope;	 /* number of the scope's first record */
+	uint64_t around; /* number of the scope around one that begins; 0: none */
+	uint64_t time;	 /* kernel's clock, ns */
+	uint32_t tid;	 /* as we see it; 0: not known */
 	uint32_t order;
 	uint32_t same; /* index of the next one of the same thread; UINT32_MAX: none */
 	uint8_t page;
@@ -425,15 +427,20 @@ static int add_records(struct phases *p, size_t page, const struct phase_record 
 
 	for (int i = 0; i < n && !err; i++) {
 		struct pending *to = &p->pending[p->n_pending];
+		bool begins = r[i].what == SCOPE_BEGIN;
 
-		if (!r[i].scope || r[i].what < SCOPE_BEGIN || r[i].what > SCOPE_RESUME) {
+		if ((!begins && !r[i].other) || r[i].what < SCOPE_BEGIN ||
+		    r[i].what > SCOPE_RESUME) {
 			p->bad++;
 			continue;
 		}
 		*to = (struct pending){ .r = r[i],
+					.scope = begins ? r[i].number : r[i].other,
 					.page = (uint8_t)page,
 					.order = p->n_pending,
 					.time = r[i].time - (uint64_t)p->clock_ahead };
+		if (begins)
+			to->around = r[i].other;
 		if (to->time > p->until)
 			continue;
 		if (to->time > p->drained + LATE || (p->begun && to->time < p->decoder->start)) {
@@ -607,8 +614,8 @@ static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 			   .flags = flags,
 			   .thread = thread ? thread->number : 0,
 			   .time = decoder__since(p->decoder, r->time),
-			   .addr = event_number(r, r->r.scope),
-			   .size = event_number(r, r->r.around) };
+			   .addr = event_number(r, r->scope),
+			   .size = event_number(r, r->around) };
 
 	if (known && !thread)
 		return -ENOMEM;
@@ -619,7 +626,7 @@ static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 /* True if a later record is about the scope that `begin` began. */
 static bool is_same(const struct pending *begin, const struct pending *r)
 {
-	return begin->page == r->page && begin->r.scope == r->r.scope;
+	return begin->page == r->page && begin->scope == r->scope;
 }
 
 /* Emits the scopes that are open at the start, from the records that are older. Returns 0, -ENOMEM

@@ -42,12 +42,13 @@ int phases__set_facts(const struct phases *phases, struct facts *facts);
 struct phase_record {
 	uint64_t number; /* from 1; 0: none. The last word repeats it */
 	uint64_t time;	 /* CLOCK_MONOTONIC of the process, ns */
-	uint64_t scope;	 /* number of the scope's first record */
-	uint64_t around; /* number of the scope around it; 0: none */
+	uint64_t other;	 /* number of the scope's first record; in that: of the scope around it, 0:
+			    none */
 	uint32_t tid;	 /* as the process sees it */
 	uint16_t what;	 /* SCOPE_BEGIN to SCOPE_RESUME */
 	uint16_t unused;
 	char name[PHASE_NAME]; /* a shorter one ends with a NUL */
+	uint64_t unused_too;
 	uint64_t again;
 };
 _Static_assert(sizeof(struct phase_record) == 128, "as in docs/reference/phases.md");
