@@ -123,6 +123,7 @@ static int by_growth(const void *a, const void *b)
 	return x < y ? 1 : -(x > y);
 }
 
+/* Adds the lines of the machine's ledger to the changes; *n: number of the changes. */
 static void add_lines(const struct gap *g, struct change *v, size_t *n)
 {
 	char key[64], *c;
@@ -153,6 +154,7 @@ static void set_before(struct change *c, const struct machine_row *r, pid_t pid)
 		c->before = 0;
 }
 
+/* Adds the processes; *n: as in add_lines(). */
 static void add_processes(const struct gap *g, struct change *v, size_t *n)
 {
 	char command[96];
@@ -167,6 +169,7 @@ static void add_processes(const struct gap *g, struct change *v, size_t *n)
 	}
 }
 
+/* Adds the GPUs; *n: as in add_lines(). */
 static void add_gpus(const struct gap *g, struct change *v, size_t *n)
 {
 	char name[96];

@@ -118,8 +118,8 @@ struct census_stage {
 	const char *problem;  /* why the last reading failed, as logged */
 };
 
-/* Lists the storages of tensors on the CPU, for the ledger. The caller frees them. NULL: no
- * memory. */
+/* Lists the storages of tensors on the CPU, for the ledger. The caller frees them. NULL: no memory.
+ * *n: their number. */
 static struct host_storage *host_storages(const struct census_state *census, size_t *n)
 {
 	struct host_storage *storages = calloc(census->ntensors + 1, sizeof(*storages));

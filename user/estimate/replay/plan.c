@@ -405,7 +405,8 @@ static int take_number(uint32_t *free_numbers, size_t *n_free, uint32_t *n, uint
 	return 0;
 }
 
-/* Puts a number on the list of free ones. Returns 0 or -ENOMEM. */
+/* Puts a number on the list of free ones. Returns 0 or -ENOMEM. numbers, *n_free, *cap: the list,
+ * its length and its room. */
 static int free_number(uint32_t **free_numbers, size_t *n_free, size_t *cap, uint32_t number)
 {
 	if (array__grow(free_numbers, cap, *n_free + 1, sizeof(**free_numbers)))

@@ -106,7 +106,7 @@ static int run_all(struct many *m, const unsigned *ranks, size_t n)
 	return EXIT_OK;
 }
 
-/* Parses the list of ranks. Returns 0 or an exit code, logged. */
+/* Parses the list of ranks. Returns 0 or an exit code, logged. *n: their number. */
 static int choose_ranks(const struct estimate_args *args, unsigned **ranks, size_t *n)
 {
 	const char *why = "expected numbers as 0,1,63 or 0-3 or all";

@@ -509,8 +509,8 @@ static bool divides(unsigned n, unsigned world_size)
 	return n && n <= world_size && world_size % n == 0;
 }
 
-/* Finds the number of ranks, and of those on a machine, from options and launcher. Returns 0, or
- * -EINVAL, logged. */
+/* Finds the number of ranks (*world_size), and of those on a machine (*local), from options and
+ * launcher. Returns 0, or -EINVAL, logged. */
 static int find_sizes(const struct estimate_ranks_args *a, const struct launch *l,
 		      unsigned *world_size, unsigned *local)
 {
@@ -704,8 +704,8 @@ static int by_number(const void *a, const void *b)
 	return (*x > *y) - (*x < *y);
 }
 
-/* Appends the ranks of "3" or "0-3" and moves *text behind it. Returns 0, -EINVAL, -ERANGE, or
- * -E2BIG: too many ranks. */
+/* Appends the ranks of "3" or "0-3" to all, which has *n so far, and moves *text behind it. Returns
+ * 0, -EINVAL, -ERANGE, or -E2BIG: too many ranks. */
 static int take_range(const char **text, unsigned world_size, unsigned *all, size_t *n)
 {
 	unsigned from, to;
@@ -725,7 +725,7 @@ static int take_range(const char **text, unsigned world_size, unsigned *all, siz
 	return 0;
 }
 
-/* Reads "0,1,63" or "0-3,7". Returns as take_range(). */
+/* Reads "0,1,63" or "0-3,7" into all; *n: their number. Returns as take_range(). */
 static int take_ranges(const char *text, unsigned world_size, unsigned *all, size_t *n)
 {
 	int err = take_range(&text, world_size, all, n);

@@ -211,7 +211,8 @@ static bool blocks_are_constant(const struct repeat *r, unsigned n)
 	return true;
 }
 
-/* True if each of the last n steps equals the step `cycle` before it. */
+/* True if each of the last n steps equals the step `cycle` before it. *spread: as in
+ * levels_are_close(). */
 static bool repeats(const struct repeat *r, unsigned cycle, unsigned n, uint64_t *spread)
 {
 	bool equal = true, near = true;

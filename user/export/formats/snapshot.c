@@ -430,8 +430,9 @@ static bool holds(const struct snapshot_range *r, size_t n, uint64_t addr)
 	return k && addr < r[k - 1].end;
 }
 
-/* Finds the address ranges of blocks, from the events and from the moment, that no segment of the
- * events or of the moment contains. The caller frees *ret. Returns 0 or -ENOMEM. */
+/* Finds the address ranges of blocks, from the events and from the moment, that no segment of
+ * the events or of the moment contains. The caller frees *ret. Returns 0 or -ENOMEM. *n: their
+ * number. */
 static int find_outside(const struct tiles *t, const struct model_segments *segs,
 			struct snapshot_past *past, struct snapshot_range **ret, size_t *n)
 {

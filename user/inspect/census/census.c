@@ -211,7 +211,7 @@ static bool is_unknown_layout(int err)
 }
 
 /* Finds the layout of tensors. The tensors of a small program may have ended since the walk, so
- * this walks the lists again. */
+ * this walks the lists again. *objects: their number in the last walk. */
 static int find_layout(struct reading *reading, uint64_t *objects, const char **why)
 {
 	int err = census__calibrate(reading, /*all=*/false, why); /* from named tensors */

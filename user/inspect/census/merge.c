@@ -44,7 +44,8 @@ static bool is_better(const struct label *a, const struct label *b)
 	return a->kind != b->kind ? a->kind < b->kind : a->name && !b->name;
 }
 
-/* Makes a candidate for each TensorImpl, with its best label. */
+/* Makes a candidate for each TensorImpl, with its best label. *ret and *count: the candidates,
+ * which the caller frees. state: counts the tensors that could not be read. 0 or -ENOMEM. */
 static int find_candidates(const struct pytensor *tensors, const struct label *labels, size_t n,
 			   struct cand **ret, size_t *count, struct census_state *state)
 {

@@ -38,7 +38,7 @@ static bool is_kv_name(const char *name)
 }
 
 /* Reads the items of a list or tuple, at most MAX_LIST. The caller frees *ret. -EBADMSG: the object
- * is neither a list nor a tuple. */
+ * is neither a list nor a tuple. *n_items: their number. */
 static int list_items(struct reading *reading, uint64_t list, uint64_t **ret, size_t *n_items)
 {
 	uint64_t type, flags, count, at;
@@ -181,7 +181,8 @@ static int find_children(struct reading *reading, struct map64 *children)
 	return err;
 }
 
-/* Reads the tree of a module, and adds its modules to done. graph is set for torch.fx's. */
+/* Reads the tree of a module, and adds its modules to done. v, n, cap: array of trees, their number
+ * and its room. graph is set for torch.fx's. */
 static int add_tree(struct reading *reading, const struct found *found, struct map64 *done,
 		    struct tree **v, size_t *n, size_t *cap)
 {
@@ -318,7 +319,8 @@ static int name_items(struct module_walk *walk, const struct pyitems *items,
 	return err;
 }
 
-/* Names the tensors in a dictionary of a module: _parameters or _buffers. */
+/* Names the tensors in a dictionary of a module: _parameters or _buffers. *known: address of the
+ * str with this name, 0 until it was met. */
 static int name_dict(struct module_walk *walk, const char *attr, uint64_t *known,
 		     const struct label *label)
 {

@@ -59,7 +59,8 @@ static bool is_package_unchecked(struct census_owners *owners, uint64_t *file_ke
 	return false;
 }
 
-/* is_package_unchecked() without notes for the check of the snapshot. */
+/* is_package_unchecked() without notes for the check of the snapshot. *file_key: address of the str
+ * "__file__", 0 until it was met. */
 static bool is_package(struct census_owners *owners, uint64_t *file_key)
 {
 	bool package;
@@ -106,7 +107,8 @@ static int add_module(struct census_owners *owners, uint64_t name, uint64_t dict
 	return census_owners__add_globals(owners, path, ".", prefix);
 }
 
-/* Adds the globals of a module in sys.modules. type: class of ordinary modules. */
+/* Adds the globals of a module in sys.modules. type: class of ordinary modules. *file_key: as in
+ * is_package(). */
 static int examine_module(struct census_owners *owners, const struct pyitem *m, uint64_t type,
 			  uint64_t *file_key)
 {

@@ -386,7 +386,7 @@ static int add_array(struct census_owners *owners, struct child *child, uint64_t
 	return err ?: census_owners__add_rest(owners, child->holder, end, n);
 }
 
-/* Finds the address and the number of the items of a list or tuple. */
+/* Finds the address (*at) and the number (*n) of the items of a list or tuple. */
 static int find_items(struct census_owners *owners, const struct node *holder, uint64_t *at,
 		      uint64_t *n)
 {

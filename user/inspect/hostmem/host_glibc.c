@@ -241,8 +241,8 @@ static int read_words(const struct frees *frees, uint64_t addr, uint64_t words[C
 	return err;
 }
 
-/* Reads a free chunk's size and list pointers. Sets frees->bad if it cannot be a chunk. 0 or an
- * error that ends the reading. */
+/* Reads a free chunk's size and list pointers: *fd to the next chunk, *bk to the previous one. Sets
+ * frees->bad if it cannot be a chunk. 0 or an error that ends the reading. */
 static int read_chunk(struct frees *frees, uint64_t addr, uint64_t *size, uint64_t *fd,
 		      uint64_t *bk)
 {

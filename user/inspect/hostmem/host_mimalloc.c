@@ -252,8 +252,8 @@ static bool parse_page(const struct search *search, const struct layout *layout,
 	       (!heap || maps__find(&search->reading->maps.maps, heap));
 }
 
-/* True if the header of the copy can be that of a segment at addr. Sets its numbers of slices, of
- * their descriptions and of slices with tables (info). */
+/* True if the header of the copy can be that of a segment at addr. Sets *slices, *entries to the
+ * number of their descriptions, and *info to that of the slices with tables. */
 static bool parse_header(const struct search *search, const struct layout *layout, uint64_t addr,
 			 uint64_t *slices, uint64_t *entries, uint64_t *info)
 {

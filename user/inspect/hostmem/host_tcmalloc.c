@@ -728,7 +728,8 @@ static int walk_leaf(struct walk *walk, const uint64_t *v, uint64_t first, uint6
 	return 0;
 }
 
-/* Adds all spans. -ENOENT: the page map changed, or the table is no page map. -E2BIG: too large. */
+/* Adds all spans. root: copy of the page map's root; leaf: room for a leaf. -ENOENT: the page map
+ * changed, or the table is no page map. -E2BIG: too large. */
 static int walk_root(struct walk *walk, const uint8_t *root, uint64_t *leaf)
 {
 	unsigned shift = walk->tables->at->shift;

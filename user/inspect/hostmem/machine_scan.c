@@ -574,6 +574,7 @@ static bool is_before(const struct machine_file *a, const struct machine_file *b
 	return x != y ? x : a->cached > b->cached;
 }
 
+/* Inserts a file among the *n largest ones, in the order of sizes, if it is one of them. */
 static void insert_file(struct machine_file *v, size_t *n, const struct machine_file *file)
 {
 	size_t i = *n;

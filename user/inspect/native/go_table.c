@@ -57,7 +57,7 @@ bool go_table__read(const uint8_t *bytes, size_t size, uint64_t first_code, stru
 	return table->functions && table->functions <= (table->size - table->data) / ENTRY;
 }
 
-/* Reads a number of seven bits a byte. False: it has no end. */
+/* Reads a number of seven bits a byte at *at, and moves *at behind it. False: it has no end. */
 static bool read_varint(const struct go_table *table, uint64_t *at, uint32_t *ret)
 {
 	*ret = 0;
@@ -93,8 +93,8 @@ static bool find_value(const struct go_table *table, uint32_t list, uint64_t sta
 	return false;
 }
 
-/* Returns the offset of the description of the function at an address, and its own address. 0: not
- * found. */
+/* Returns the offset of the description of the function at an address, and sets *start to the
+ * function's own address. 0: not found. */
 static uint64_t find_function(const struct go_table *table, uint64_t address, uint64_t *start)
 {
 	uint64_t lo = 0, hi = table->functions;

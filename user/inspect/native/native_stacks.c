@@ -737,8 +737,8 @@ static bool is_dispatch(const struct native_frame *frame)
 	return !strncmp(frame->function, glue, sizeof(glue) - 1);
 }
 
-/* Adds the stack of native frames and the Python frames of *stack to the dictionary.
- * in_call: as in struct mt_rec_native. 0 or -ENOMEM. */
+/* Adds the stack of native frames and the Python frames of *stack to the dictionary, and sets
+ * *stack and *walk to the result. in_call: as in struct mt_rec_native. 0 or -ENOMEM. */
 static int join_stacks(struct native_stacks *stacks, const struct native_frames *frames,
 		       bool in_call, uint32_t *stack, uint8_t *walk)
 {

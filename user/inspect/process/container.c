@@ -216,8 +216,9 @@ static bool parse_path(struct cgroup *cgroup, const char *path, size_t len)
 	return found;
 }
 
-/* Parses a line "number:controllers:path". Returns the rank of its hierarchy: 4 cgroup v2, 3 the v1
- * controller "memory", 2 others of v1, 1 the root of any; 0: malformed. */
+/* Parses a line "number:controllers:path"; *path_len: length of its path. Returns the rank of its
+ * hierarchy: 4 cgroup v2, 3 the v1 controller "memory", 2 others of v1, 1 the root of any; 0:
+ * malformed. */
 static int rank_line(const char *line, size_t len, const char **path, size_t *path_len)
 {
 	const char *colon = memchr(line, ':', len), *colon2;

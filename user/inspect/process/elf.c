@@ -1024,7 +1024,7 @@ struct entry {
 	int32_t start, fde; /* relative to the header */
 };
 
-/* Finds .eh_frame_hdr and reads its beginning. -ENOENT: none, or of another form. */
+/* Finds .eh_frame_hdr, at *vaddr, and reads its beginning. -ENOENT: none, or of another form. */
 static int find_unwind_table(const struct elf *elf, uint64_t *vaddr, struct hdr *h)
 {
 	uint32_t i;

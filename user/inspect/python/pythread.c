@@ -55,7 +55,8 @@ static int add_thread(struct threads *list, const struct pythread *thread)
 	return 0;
 }
 
-/* Reads a thread state of this interpreter. -EAGAIN: it belongs to another one. */
+/* Reads a thread state of this interpreter; *next: address of the next one. -EAGAIN: it belongs to
+ * another interpreter. */
 static int read_thread(const struct python *py, uint64_t tstate, uint64_t interp,
 		       struct pythread *ret, uint64_t *next)
 {

@@ -129,7 +129,7 @@ static bool nearly_all(size_t yes, size_t all)
 	return yes && yes * 10 >= all * 9;
 }
 
-/* Drops the samples that are not good. */
+/* Drops the samples that are not good, and sets *n to the number of the others. */
 static void keep_good(struct sample *samples, size_t *n, const bool *good)
 {
 	size_t kept = 0;
@@ -249,8 +249,8 @@ static int on_neighbour(void *ctx, size_t i, const uint8_t *data)
 	return 0;
 }
 
-/* Reads all Blocks that samples point to from the range of the links. Keeps those in the same
- * pool. */
+/* Reads all Blocks that samples point to from the range of the links. Keeps those in the same pool,
+ * *nret in number. */
 static int read_neighbours(struct search *search, struct neighbour **ret, size_t *nret)
 {
 	size_t from_live = search->nlive < LINKED ? search->nlive : LINKED;

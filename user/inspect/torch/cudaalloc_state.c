@@ -655,8 +655,9 @@ static bool is_live(const struct raw *raw)
 	return raw->allocated && raw->mapkey;
 }
 
-/* Drops overlapping blocks in a segment whose parts were read at different times. A live block wins
- * over others; two live blocks are both dropped. */
+/* Drops overlapping blocks in a segment whose parts were read at different times. order: their n
+ * indices in raws, by address. Returns the number of those that stay, at the front of order. A live
+ * block wins over others; two live blocks are both dropped. */
 static size_t drop_overlaps(const struct raw *raws, uint32_t *order, size_t n)
 {
 	bool *drop = calloc(n + 1, sizeof(*drop));

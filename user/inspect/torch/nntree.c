@@ -206,7 +206,7 @@ static int add_node(struct walk *walk, const struct pending *pending, uint32_t t
 }
 
 /* True if the dict in this attribute of a module has a value that is not None. True also if it
- * cannot be read. */
+ * cannot be read. *known: address of the str with this name, 0 until it was met. */
 static bool has_value(struct walk *walk, const char *attr, uint64_t *known)
 {
 	char name[NN_MAX_CLASS];

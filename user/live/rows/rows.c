@@ -171,7 +171,7 @@ static int take_rows(struct live_rows *r, struct row *rows, size_t n, struct liv
 	return 0;
 }
 
-/* Adds an empty row for memory that was freed, if no row has its key. */
+/* Adds an empty row for memory that was freed, if no row has its key. all, *nall: the rows. */
 static void add_empty_row(const struct live_rows *r, struct live_seen *s, const struct row *row,
 			  struct live_row *all, size_t *nall)
 {
@@ -186,7 +186,8 @@ static void add_empty_row(const struct live_rows *r, struct live_seen *s, const 
 	to->bytes = to->count = to->requested = to->median = 0;
 }
 
-/* Adds empty rows for rows that had memory when growth began, and have none now. 0 or -ENOMEM. */
+/* Adds empty rows for rows that had memory when growth began, and have none now. 0 or -ENOMEM. all,
+ * *nall: the rows. */
 static int take_gone(struct live_rows *r, const struct row *rows, size_t n, struct live_row *all,
 		     size_t *nall)
 {
@@ -201,7 +202,7 @@ static int take_gone(struct live_rows *r, const struct row *rows, size_t n, stru
 }
 
 /* Computes rates from the allocations since the last refresh. Adds empty rows for memory that was
- * allocated and freed. 0 or -ENOMEM. */
+ * allocated and freed. 0 or -ENOMEM. all, *nall: the rows. */
 static int take_totals(struct live_rows *r, struct row *rows, size_t n, struct live_row *all,
 		       size_t *nall)
 {
@@ -309,7 +310,8 @@ static void fetched__free(struct fetched *f)
 	free(f->all);
 }
 
-/* Reads the model's rows at a moment. The caller frees *rows. Returns 0 or a negative error. */
+/* Reads the model's rows at a moment. The caller frees *rows. Returns 0 or a negative error. *n:
+ * their number. */
 static int fetch_rows(const struct live_rows *r, const struct model *m, size_t device,
 		      enum row_when when, struct row **rows, size_t *n)
 {

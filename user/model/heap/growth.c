@@ -1427,7 +1427,7 @@ static void cover_name(struct found *found, const char *name, struct growth *g)
 	pattern__cover(found->pattern, name);
 }
 
-/* Adds a name to the first similar entry, or as an entry of its own. */
+/* Adds a name to the first similar entry of *n, or as an entry of its own. */
 static void add_found(struct found *found, size_t *n, const struct growth_named *named,
 		      const char *name, struct growth *g)
 {

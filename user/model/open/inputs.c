@@ -237,7 +237,7 @@ static int by_rank(const void *a, const void *b)
 }
 
 /* Lists the entries, by rank if each is a process with a rank, otherwise by time. The caller frees
- * the list; NULL: out of memory. */
+ * the list; NULL: out of memory. *n: number of entries. */
 static const struct folder_entry **in_order(const struct folder *f, size_t *n)
 {
 	const struct folder_entry *entries = folder__entries(f, n);

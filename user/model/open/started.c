@@ -69,7 +69,8 @@ static bool is_name_of_started(const struct name_parts *p, const char *name)
 
 /* ---- recordings ---- */
 
-/* Opens a regular file, and reads its first events, which come after the facts of its process. */
+/* Opens a regular file, and reads its first events, which come after the facts of its process.
+ * *has_first: there is one. */
 static struct mtr_reader *open_regular(const char *path, struct event *first, bool *has_first)
 {
 	struct mtr_reader *r = mtr_reader__is_recording(path) ? mtr_reader__open(path, NULL) : NULL;
@@ -85,7 +86,8 @@ static bool is_memory(const struct event *e)
 	       e->kind == EVENT_CUDA_ALLOC;
 }
 
-/* Reads which process a recording is of, and whether it had memory. False: not known. */
+/* Reads which process a recording is of, and whether it had memory (*has_memory). False: not
+ * known. */
 static bool read_process(const char *path, struct process *ret, bool *has_memory)
 {
 	struct event e;

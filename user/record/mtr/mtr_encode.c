@@ -167,7 +167,8 @@ static int put_size(struct mtr_encoder *enc, uint64_t size, uint64_t predicted,
 }
 
 /* Stores address and size of an EVENT_ALLOC or EVENT_FREE. A known address is stored as the number
- * of entries in touched since its last one. Returns 0 or -ENOMEM. */
+ * of entries in touched since its last one. Returns 0 or -ENOMEM. *fields: gets the bits of the
+ * fields that were stored, here and below. */
 static int put_block(struct mtr_encoder *enc, const struct event *e, unsigned int *fields)
 {
 	struct mtr_touched before = { 0 };

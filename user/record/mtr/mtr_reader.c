@@ -344,7 +344,7 @@ static int fail_with(struct mtr_reader *r, int err)
 	return err;
 }
 
-/* Makes the buffer at least `need` bytes large. Returns 0 or -ENOMEM. */
+/* Makes the buffer, which has *room bytes, at least `need` bytes large. Returns 0 or -ENOMEM. */
 static int make_room(uint8_t **buf, size_t *room, size_t need)
 {
 	uint8_t *bigger;

@@ -317,6 +317,7 @@ static int shorter(const void *a, const void *b)
 	return x->symbol < y->symbol ? -1 : x->symbol > y->symbol;
 }
 
+/* Judges each symbol, and lists those that steps may begin with; *n: their number. */
 static int find_candidates(const struct symbols *s, struct candidate **ret, size_t *n)
 {
 	struct candidate c;
@@ -354,7 +355,8 @@ static uint32_t count_common(const struct dict_stack *a, const struct dict_stack
 	return n;
 }
 
-/* The frames that all allocations of a step have in common. *mine: the symbols in it. */
+/* Finds the frames that all allocations of a step have in common, *depth in number. mine: the
+ * symbols in it. */
 static struct dict_stack common_stack(const struct symbols *s, const struct candidate *c,
 				      bool *mine, uint32_t *depth)
 {
@@ -384,7 +386,8 @@ static uint32_t first_module(const struct dict_stack *s, uint32_t depth)
 }
 
 /* True if all steps are within one call of a module that calls something else as well, as a model
- * calls its embedding and then its layers. A data-parallel wrapper calls one module only. */
+ * calls its embedding and then its layers. A data-parallel wrapper calls one module only. mine:
+ * scratch, a flag for each symbol. */
 static bool is_of_layers(const struct symbols *s, const struct candidate *c, bool *mine)
 {
 	struct dict_stack all;
@@ -405,7 +408,8 @@ static bool is_of_layers(const struct symbols *s, const struct candidate *c, boo
 	return false;
 }
 
-/* True if what comes after the last step also comes in steps. */
+/* True if what comes after the last step also comes in steps. mine: scratch, a flag for each
+ * symbol. */
 static bool known_rest(const struct symbols *s, const struct candidate *c, bool *mine)
 {
 	uint32_t from = start_at(s, c, c->from);
@@ -422,8 +426,9 @@ static bool known_rest(const struct symbols *s, const struct candidate *c, bool 
 
 /* ---- the choice ---- */
 
-/* Steps are most of the trace, or go on until its end. Without frames, layers that a model calls
- * before something else must not be taken for steps. */
+/* True if the steps are most of the trace, or go on until its end. Without frames, layers that a
+ * model calls before something else must not be taken for steps. mine: scratch, a flag for each
+ * symbol. */
 static bool is_most(const struct symbols *s, const struct candidate *c, bool *mine)
 {
 	uint32_t from = start_at(s, c, c->from);
@@ -439,7 +444,8 @@ static bool same_period(const struct candidate *a, const struct candidate *b)
 	return a->length == b->length && a->sum == b->sum;
 }
 
-/* Chooses among candidates in order of their periods. Returns NULL if none is one of steps. */
+/* Chooses among candidates in order of their periods. Returns NULL if none is one of steps. mine:
+ * scratch, a flag for each symbol. */
 static const struct candidate *choose(const struct symbols *s, const struct candidate *all,
 				      size_t n, bool *mine)
 {

@@ -105,8 +105,8 @@ static int add_range(struct tiling *t, uint64_t addr, uint64_t size)
 	return put_range(t, addr, size);
 }
 
-/* Finds the free range with the address in it: its begin and its bytes. False: none, or the
- * searches took too long. */
+/* Finds the free range with the address in it: *start, and its bytes. False: none, or the searches
+ * took too long. */
 static bool find_range(struct tiling *t, uint64_t addr, uint64_t *start, uint64_t *bytes)
 {
 	size_t pos = 0;

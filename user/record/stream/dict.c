@@ -73,7 +73,8 @@ static void table__fini(struct table *t)
 	free(t->hashes);
 }
 
-/* Puts an entry into the first empty slot from that of its hash on. value: the entry number + 1. */
+/* Puts an entry into the first empty slot from that of its hash on. value: the entry number + 1.
+ * slots, hashes: the table's values and, for a quick comparison, their hashes. */
 static void put_slot(uint32_t *slots, uint32_t *hashes, uint32_t mask, uint32_t hash,
 		     uint32_t value)
 {

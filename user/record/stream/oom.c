@@ -189,7 +189,7 @@ int neighbours__add(struct facts *f, uint64_t number, uint64_t time, unsigned de
 	return err;
 }
 
-/* Parses " N" or " ?". False: it is neither. */
+/* Parses " N", or " ?" for a number that is not known (*known). False: it is neither. */
 static bool parse_number(const char **at, uint64_t most, bool *known, uint64_t *ret)
 {
 	*ret = 0;

@@ -160,7 +160,7 @@ static bool is_same_size(uint64_t a, uint64_t b)
 }
 
 /* Returns the text "0.weight" in "['0.weight']" or "['0.weight'] in main (train.py:4)"; NULL: the
- * key is no text. */
+ * key is no text. *text_len: its length. */
 static const char *key_text(const char *key, size_t *text_len)
 {
 	const char *end = strstr(key, "'] in ");

@@ -291,7 +291,8 @@ static void free_spans(struct job_spans *s)
 	*s = (struct job_spans){ 0 };
 }
 
-/* Narrows a range of step numbers to those that s has, too. Returns whether any is left. */
+/* Narrows the range from *first to *last of step numbers to those that s has, too. Returns whether
+ * any is left. */
 static bool narrow_steps(const struct job_spans *s, uint64_t *first, uint64_t *last)
 {
 	if (!s->n)

@@ -253,7 +253,7 @@ static int cmp_line(const void *x, const void *y)
 	return order ? order : row_set__compare(a->source, b->source);
 }
 
-/* Gets the rows of a moment by line, in the order of cmp_line(). */
+/* Gets the rows of a moment by line, in the order of cmp_line(). *n: their number. */
 static int take_lines(const struct model *m, size_t device, enum row_when when,
 		      enum frame_choice which_line, struct row **rows, size_t *n)
 {

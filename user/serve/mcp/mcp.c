@@ -579,7 +579,7 @@ static bool hangs_up(int client)
 }
 
 /* Waits for the end of the command. Returns its status as from waitpid(), or -1 if it took too long
- * or the client hung up, and the command was ended. */
+ * or the client hung up (*hung_up), and the command was ended. */
 static int wait_for_command(struct subprocess *p, int seconds, int client, bool *hung_up)
 {
 	uint64_t until = clock__monotonic() + (uint64_t)seconds * 1000000000;

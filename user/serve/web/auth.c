@@ -580,7 +580,7 @@ static void refuse(struct guard_verdict *v, int status, const char *fmt, ...)
 
 /* ---- Host ---- */
 
-/* Splits "name:port" or "[::1]:port". False: text is neither. */
+/* Splits "name:port" or "[::1]:port"; *six: the name was in brackets. False: text is neither. */
 static bool split_host(const char *text, char name[HOST_MAX + 1], bool *six)
 {
 	const char *end, *rest;

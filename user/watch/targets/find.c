@@ -183,7 +183,8 @@ static const struct seen *find_previous(const struct watch_find *f, pid_t pid, s
 
 ARRAY_COMPARE(by_pid, struct seen, pid)
 
-/* Lists the PIDs to check, in ascending order. The caller frees them. NULL: out of memory. */
+/* Lists the PIDs to check, in ascending order. The caller frees them. NULL: out of memory. *n:
+ * their number. */
 static struct seen *list_pids(const struct watch_find *f, size_t *n)
 {
 	bool only_given = pick__only_pids(f->pick) && !pick__open_ended(f->pick);
