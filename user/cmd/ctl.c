@@ -121,7 +121,7 @@ static int find_captures(const struct ctl_args *a, struct control_place **ret, s
 {
 	bool each = !strcmp(a->word, "status");
 	struct control_place *all = NULL;
-	ssize_t n = control__find(NULL, a->pid, &all);
+	ssize_t n = control__find(/*folder=*/NULL, a->pid, &all);
 	char command[256];
 	int status = EXIT_OK;
 
@@ -282,7 +282,7 @@ static int ask_capture(const struct ctl_args *a, const struct control_place *pla
 		       const char *request)
 {
 	char *answer;
-	int err = control__ask(NULL, place, request, &answer), status;
+	int err = control__ask(/*folder=*/NULL, place, request, &answer), status;
 
 	/* The list of all captures goes on without one that ended since it was made. */
 	if (!a->pid && has_ended(err)) {

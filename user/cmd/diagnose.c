@@ -88,7 +88,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_STEPS:
-		a->capture.session.steps = capture_args__parse_count(state, "--steps", arg, 1);
+		a->capture.session.steps = capture_args__parse_count(state, "--steps", arg,
+								     /*min=*/1);
 		break;
 	case 'p':
 		capture_args__parse_only_pid(state, arg, "", &a->capture.pid);
@@ -285,7 +286,7 @@ static int from_kept_file(struct diagnose_args *args)
 	int status = recording__run(&r);
 
 	capture_loop__close(&r.loop);
-	return status ? status : from_file(args, args->output, NULL, NULL);
+	return status ? status : from_file(args, args->output, /*host=*/NULL, /*job=*/NULL);
 }
 
 /* Captures a process and prints the findings. Returns the exit code. */

@@ -249,7 +249,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_STEPS:
-		a->steps = capture_args__parse_count(state, "--steps", arg, 1);
+		a->steps = capture_args__parse_count(state, "--steps", arg, /*min=*/1);
 		break;
 	case OPT_TIME:
 		if (text__parse_time(arg, &a->max_time) || !a->max_time)

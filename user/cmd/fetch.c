@@ -164,7 +164,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->o.duration = parse_time(state, "--duration", arg, 3600 * SECOND);
 		break;
 	case OPT_STEPS:
-		a->o.steps = capture_args__parse_count(state, "--steps", arg, 1);
+		a->o.steps = capture_args__parse_count(state, "--steps", arg, /*min=*/1);
 		break;
 	case OPT_WHEN:
 		if (*arg != '/')
@@ -178,7 +178,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->o.host = true;
 		break;
 	case OPT_MAX_EVENTS:
-		a->o.max_events = capture_args__parse_count(state, "--max-events", arg, 1);
+		a->o.max_events = capture_args__parse_count(state, "--max-events", arg, /*min=*/1);
 		break;
 	case 'o':
 		a->o.folder = arg;
@@ -190,7 +190,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->o.timeout = parse_time(state, "--timeout", arg, 3600 * SECOND);
 		break;
 	case OPT_PARALLEL:
-		n = capture_args__parse_count(state, "--parallel", arg, 1);
+		n = capture_args__parse_count(state, "--parallel", arg, /*min=*/1);
 		a->o.parallel = n > PARALLEL_MOST ? PARALLEL_MOST : (unsigned)n;
 		break;
 	case OPT_MAX_SIZE:

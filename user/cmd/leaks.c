@@ -115,7 +115,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case OPT_STEPS:
 		if (arg)
 			a->capture.session.steps = capture_args__parse_count(state, "--steps", arg,
-									     1);
+									     /*min=*/1);
 		else
 			a->o.figures = true;
 		break;

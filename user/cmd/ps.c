@@ -125,7 +125,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				   "--interval: '%s' is not a time of at least 100ms; try 1s", arg);
 		break;
 	case 'n':
-		a->count = capture_args__parse_count(state, "--count", arg, 1);
+		a->count = capture_args__parse_count(state, "--count", arg, /*min=*/1);
 		break;
 	case OPT_DEVICE:
 		a->by_device = true;

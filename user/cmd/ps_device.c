@@ -369,7 +369,7 @@ static void put_text(struct json *j, const char *key, const char *text)
 static void put_seconds(struct json *j, const char *key, bool known, uint64_t ns)
 {
 	if (known)
-		json__seconds(j, key, ns, 3);
+		json__seconds(j, key, ns, /*decimals=*/3);
 	else
 		json__null(j, key);
 }

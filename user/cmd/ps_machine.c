@@ -179,8 +179,8 @@ static int print_ledger(const struct look *l)
 		if (m->line[i].bytes)
 			put_line(g, m->line[i].bytes, m->total, m->line[i].name);
 	put_line(g, (int64_t)m->total, m->total, "all");
-	grid__last_goes(g, 1);
-	room = grid__fit(g, text__columns(stdout), LAST_WANTED, 1);
+	grid__last_goes(g, /*goes=*/1);
+	room = grid__fit(g, text__columns(stdout), LAST_WANTED, /*goes=*/1);
 	err = grid__error(g);
 	if (!err)
 		grid__print_titles(g, stdout, text__colour(stdout), room ? "Of it" : "");
@@ -307,7 +307,7 @@ static int print_table(struct grid *g, const char *title, const char *last_title
 
 	if (!g)
 		return -ENOMEM;
-	room = grid__fit(g, text__columns(stdout), LAST_WANTED, 9);
+	room = grid__fit(g, text__columns(stdout), LAST_WANTED, /*goes=*/9);
 	err = grid__error(g);
 	if (!err) {
 		printf("\n");

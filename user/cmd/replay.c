@@ -303,7 +303,7 @@ static int cmd_replay(int argc, char **argv)
 	if (status)
 		return status;
 	args.opts.path = in.paths[0];
-	status = args.curve ? run_with_curve(&args) : run(&args, NULL);
+	status = args.curve ? run_with_curve(&args) : run(&args, /*curve=*/NULL);
 	inputs__free(&in);
 	return status;
 }

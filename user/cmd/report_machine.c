@@ -269,7 +269,7 @@ static int print_table(struct grid *t, struct change *v, size_t n)
 		puts("  nothing changed by a thousandth of the memory");
 		return 0;
 	}
-	room = grid__fit(t, text__columns(stdout), 20, 1);
+	room = grid__fit(t, text__columns(stdout), /*wanted=*/20, /*goes=*/1);
 	grid__print_titles(t, stdout, text__colour(stdout), "Memory");
 	for (size_t i = 0; i < n; i++)
 		grid__print(t, stdout, i, words__cut(v[i].name, room));
@@ -377,7 +377,7 @@ static int put_gap(struct json *j, const struct gap *g)
 	json__string(j, "time", text__date(date, sizeof(date), g->to.time));
 	json__string(j, "next", g->last ? NULL : text__date(date, sizeof(date), g->next));
 	json__bool(j, "restarted", g->restarted);
-	json__seconds(j, "seconds", time_between(&g->from, &g->to), 3);
+	json__seconds(j, "seconds", time_between(&g->from, &g->to), /*decimals=*/3);
 	json__uint(j, "total", g->to.total);
 	json__uint(j, "available", g->to.available);
 	json__uint(j, "large", g->to.large);
@@ -432,7 +432,7 @@ static int read_report(const char *folder, struct machine_report *m)
 		return EXIT_UNUSABLE;
 	}
 	if (!m->running && !last_row(m)->end)
-		add_gap(m, NULL);
+		add_gap(m, /*next=*/NULL);
 	return 0;
 }
 

@@ -88,7 +88,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				   arg);
 		break;
 	case OPT_DEVICES:
-		a->dryrun.devices = capture_args__parse_count(state, "--devices", arg, 1);
+		a->dryrun.devices = capture_args__parse_count(state, "--devices", arg, /*min=*/1);
 		if (a->dryrun.devices > DRYRUN_DEVICES_MAX)
 			argp_error(state, "--devices: at most %d", DRYRUN_DEVICES_MAX);
 		break;

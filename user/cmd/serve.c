@@ -355,15 +355,15 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case OPT_EVENTS:
-		a->max_events = capture_args__parse_count(state, "--max-events", arg, 1);
+		a->max_events = capture_args__parse_count(state, "--max-events", arg, /*min=*/1);
 		if (a->max_events > INT64_MAX / 64)
 			argp_error(state, "--max-events: the number is too large");
 		break;
 	case OPT_TRACES:
-		a->max_traces = parse_limited(state, "--max-traces", arg, 1, 700);
+		a->max_traces = parse_limited(state, "--max-traces", arg, 1, /*max=*/700);
 		break;
 	case OPT_CAPTURES:
-		a->max_captures = parse_limited(state, "--max-captures", arg, 1, 64);
+		a->max_captures = parse_limited(state, "--max-captures", arg, 1, /*max=*/64);
 		break;
 	case OPT_DURATION:
 		a->max_duration = parse_time(state, "--max-duration", arg, SECOND / 100);
@@ -379,11 +379,11 @@ static error_t parse_limit(int key, char *arg, struct argp_state *state)
 		a->max_disk = parse_size(state, "--max-disk", arg, 4 << 20, UINT64_C(1) << 50);
 		break;
 	case OPT_WORKERS:
-		a->max_workers = parse_limited(state, "--max-workers", arg, 1, 64);
+		a->max_workers = parse_limited(state, "--max-workers", arg, 1, /*max=*/64);
 		break;
 	case OPT_RATE:
 		a->requests_per_minute = parse_limited(state, "--requests-per-minute", arg, 0,
-						       1000000000);
+						       /*max=*/1000000000);
 		break;
 	case OPT_INTERVAL:
 		a->interval = parse_time(state, "--interval", arg, SECOND / 20);

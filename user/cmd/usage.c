@@ -254,7 +254,7 @@ static bool hint_of_word(const struct command *c, const char *word, const char *
 		else if (next && is_number(next))
 			print_use(strcat(command, " -p"), next, "PID");
 		else
-			print_use(command, NULL, "");
+			print_use(command, /*next=*/NULL, "");
 		return true;
 	}
 	return false;

@@ -243,7 +243,7 @@ static error_t parse_captures(int key, char *arg, struct argp_state *state)
 	case OPT_MAX_CAPTURES:
 		o->capture_option = "--max-captures";
 		a->max_captures = (unsigned)capture_args__parse_count(state, "--max-captures", arg,
-								      1);
+								      /*min=*/1);
 		break;
 	case OPT_MAX_BYTES:
 		o->capture_option = "--max-size";
@@ -267,7 +267,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		add_argument(state, "--rule", a->rules, &a->n_rules, WATCH_RULES, arg);
 		break;
 	case OPT_EVERY:
-		a->every = parse_time(state, "--every", arg, 100000000);
+		a->every = parse_time(state, "--every", arg, /*min=*/100000000);
 		break;
 	case 'o':
 		a->output = arg;
@@ -285,7 +285,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		a->json = report_args__choose(state, "--format", arg, report_args_formats);
 		break;
 	case 'd':
-		a->duration = parse_time(state, "--duration", arg, 1);
+		a->duration = parse_time(state, "--duration", arg, /*min=*/1);
 		break;
 	case ARGP_KEY_ARG:
 		usage__unexpected(state, arg,

@@ -333,7 +333,7 @@ static void write_field(struct json *j, const struct log_field *f)
 		json__int(j, f->key, f->sint);
 		break;
 	case LOG_KIND_DOUBLE:
-		json__double(j, f->key, f->real, 6);
+		json__double(j, f->key, f->real, /*decimals=*/6);
 		break;
 	case LOG_KIND_BOOL:
 		json__bool(j, f->key, f->yes);

@@ -228,7 +228,7 @@ static int take_entry(struct autograd *autograd, uint32_t *ret)
 	*ret = autograd->next;
 	autograd->next = (autograd->next + 1) % NODES_MAX;
 	if (map64__get(autograd->at, autograd->made[*ret].addr, &i) && i == *ret)
-		map64__del(autograd->at, autograd->made[*ret].addr, NULL);
+		map64__del(autograd->at, autograd->made[*ret].addr, /*old=*/NULL);
 	return 0;
 }
 

@@ -93,7 +93,7 @@ static void drop_youngest(struct code_cache *cache, uint64_t addr)
 		map64__set(cache->at, addr,
 			   (uintptr_t)older); /* an existing key: needs no memory */
 	else
-		map64__del(cache->at, addr, NULL);
+		map64__del(cache->at, addr, /*old=*/NULL);
 }
 
 /* Makes a reading invalid for stacks of this epoch and later ones. */
@@ -311,7 +311,7 @@ void code_cache__passed(struct code_cache *cache, uint64_t addr, uint64_t epoch)
 	uint64_t last;
 
 	if (map64__get(cache->gone, addr, &last) && last <= epoch)
-		map64__del(cache->gone, addr, NULL);
+		map64__del(cache->gone, addr, /*old=*/NULL);
 	/* Ends of one address come in order. So the first reading that ended by this epoch, and
 	 * all older ones, are not needed any more. */
 	while (*link && (*link)->until > epoch)
@@ -321,7 +321,7 @@ void code_cache__passed(struct code_cache *cache, uint64_t addr, uint64_t epoch)
 	free_chain(*link);
 	*link = NULL;
 	if (!code)
-		map64__del(cache->at, addr, NULL);
+		map64__del(cache->at, addr, /*old=*/NULL);
 }
 
 uint64_t code_cache__reads(const struct code_cache *cache)

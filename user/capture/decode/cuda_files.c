@@ -455,7 +455,7 @@ void cuda_files__scan(struct decoder *decoder)
 		found = look_into(decoder, &maps, map);
 		if (found < 0)
 			/* try again at the next scan */
-			map64__del(calls->files, file_key(map), NULL);
+			map64__del(calls->files, file_key(map), /*old=*/NULL);
 		else
 			map64__set(calls->files, file_key(map),
 				   found); /* an existing key: needs no memory */

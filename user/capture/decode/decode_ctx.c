@@ -117,7 +117,7 @@ struct thread *decoder__thread(struct decoder *decoder, uint32_t tid)
 			decoder->thread[i].seen = decoder->record_time;
 			return &decoder->thread[i];
 		}
-		map64__del(decoder->threads, tid, NULL);
+		map64__del(decoder->threads, tid, /*old=*/NULL);
 	}
 	if (decoder->n_threads == MAX_THREADS) {
 		/* Most of these threads have ended; the others are added again. */
@@ -171,7 +171,7 @@ uint32_t decoder__mark_stack(struct decoder *decoder, uint64_t id, uint8_t *walk
 
 uint32_t decoder__stack(struct decoder *decoder, uint64_t id, uint8_t *walk)
 {
-	return decoder__mark_stack(decoder, id, walk, NULL);
+	return decoder__mark_stack(decoder, id, walk, /*optimizer_exit=*/NULL);
 }
 
 uint32_t decoder__named_stack(struct decoder *decoder, const char *file, const char *function)

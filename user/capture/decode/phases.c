@@ -256,7 +256,8 @@ static void read_identity(struct phases *p)
 		return;
 	p->pid = inner_pid(text, &p->same_pids);
 	free(text);
-	if (!p->decoder->opts->inside && !proc__text(proc, "timens_offsets", 4096, &text, &len)) {
+	if (!p->decoder->opts->inside &&
+	    !proc__text(proc, "timens_offsets", /*max=*/4096, &text, &len)) {
 		p->clock_ahead = clock__parse_offset(text);
 		free(text);
 	}
@@ -695,7 +696,7 @@ int phases__after_drain(struct phases *p, bool whole)
 	p->begun |= p->n_pages;
 	if (!p->n_pending)
 		return 0;
-	err = emit_until(p, whole ? p->drained : p->decoded, SIZE_MAX);
+	err = emit_until(p, whole ? p->drained : p->decoded, /*pos=*/SIZE_MAX);
 	for (uint32_t i = p->first; i < p->n_pending; i++)
 		if (!p->pending[i].done)
 			p->pending[kept++] = p->pending[i];

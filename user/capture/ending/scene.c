@@ -322,7 +322,7 @@ void scene__read(struct scene *scene, const struct mt_rec_ending *record)
 	if (!scene->exact.rss || scene->exact.time < begin)
 		read_smaps(scene);
 	if (others && !scene->has_limit)
-		others__read(&scene->others, NULL);
+		others__read(&scene->others, /*cgroup=*/NULL);
 	if (record && record->oom.cgroup && !scene->of_oom && scene->has_cgroup &&
 	    memcg__with_inode(&scene->cgroup, record->oom.cgroup, &at))
 		set_limiting(scene, &at);

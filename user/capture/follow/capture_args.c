@@ -90,7 +90,7 @@ uint64_t capture_args__parse_count(struct argp_state *state, const char *option,
 
 pid_t capture_args__parse_pid(struct argp_state *state, const char *arg)
 {
-	uint64_t n = capture_args__parse_count(state, "--pid", arg, 1);
+	uint64_t n = capture_args__parse_count(state, "--pid", arg, /*min=*/1);
 
 	if (n > INT32_MAX)
 		argp_error(state, "--pid: '%s' is not a PID", arg);
@@ -166,7 +166,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				   arg);
 		break;
 	case OPT_STEPS:
-		args->session.steps = capture_args__parse_count(state, "--steps", arg, 1);
+		args->session.steps = capture_args__parse_count(state, "--steps", arg, /*min=*/1);
 		break;
 	case OPT_RING:
 		if (text__parse_size(arg, &n) || n < 65536 || n > (1u << 30) || (n & (n - 1)))

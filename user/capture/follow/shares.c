@@ -35,7 +35,7 @@ struct owner *shares__largest(const struct place *places, size_t n)
 {
 	struct owner *largest = NULL;
 
-	count_places(places, n, NULL);
+	count_places(places, n, /*rank=*/NULL);
 	for (size_t i = 0; i < n; i++)
 		if (!largest || places[i].owner->places > largest->places)
 			largest = places[i].owner;

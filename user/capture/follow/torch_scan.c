@@ -261,7 +261,7 @@ enum torch_scan_is torch_scan__ask(struct torch_scan *scan, const struct pick_pr
 	enum torch_scan_is answer = TORCH_LATER;
 
 	if (owner_ns && *owner_ns < OWNER_MOST && !(held && begun < held->until) &&
-	    count_lost(scan, owner) < LOST_OF_OWNER && count_lost(scan, NULL) < LOST) {
+	    count_lost(scan, owner) < LOST_OF_OWNER && count_lost(scan, /*owner=*/NULL) < LOST) {
 		answer = ask_and_note(scan, process, owner);
 		*owner_ns += clock__monotonic() - begun;
 	}

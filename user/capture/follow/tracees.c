@@ -493,7 +493,7 @@ static int queue_early(void *tracee, const void *rec, size_t len)
 static void drop_early(struct tracee *tracee)
 {
 	if (tracee->early_from) {
-		probes__feed(tracee->early_from, tracee->number, NULL, NULL);
+		probes__feed(tracee->early_from, tracee->number, /*fn=*/NULL, NULL);
 		probes__reset_counters(tracee->early_from, tracee->number);
 		probes__free(tracee->early_from);
 	}
@@ -1630,7 +1630,7 @@ static void apply_records(struct tracees *tracees)
 	}
 	/* Drain all records that are older than these execs and ends. */
 	for (i = 0; sets && i < sets->n; i++) {
-		if (probes__consume(sets->set[i], NULL, NULL) < 0)
+		if (probes__consume(sets->set[i], /*fn=*/NULL, NULL) < 0)
 			return; /* the queue is full: try again later */
 	}
 	for (i = 0; i < tracees->top; i++) {

@@ -333,7 +333,7 @@ void dryrun__free(struct dryrun *dryrun)
 	if (dryrun->keeper.pid) {
 		while (write(dryrun->done, "", 1) < 0 && errno == EINTR)
 			;
-		subprocess__wait(&dryrun->keeper, -1, &status);
+		subprocess__wait(&dryrun->keeper, /*ms=*/-1, &status);
 	}
 	if (dryrun->done >= 0)
 		close(dryrun->done);

@@ -207,7 +207,7 @@ static int open_part(void *ctx, const struct mtr_ring_part *part)
  * if we are killed. Until then, the part before it is the newest that can be read. */
 static int part_ready(void *ctx, const struct mtr_ring_part *part)
 {
-	return index_part(ctx, part, NULL);
+	return index_part(ctx, part, /*ended=*/NULL);
 }
 
 /* The part is complete, or failed with err. */
@@ -438,7 +438,7 @@ int rolling_store__tick(struct rolling_store *store, uint64_t now)
 		return 0;
 	err = write_totals(store);
 	if (!err && !last->closed)
-		err = index_part(store, last, NULL);
+		err = index_part(store, last, /*ended=*/NULL);
 	pause = (store->totals_bytes + store->index_bytes) * UINT64_C(1000000000) / TOTALS_RATE;
 	store->next_totals = now + (pause > TOTALS_EVERY ? pause : TOTALS_EVERY);
 	return err;

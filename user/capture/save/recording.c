@@ -150,7 +150,7 @@ static int write_status(struct recording *recording, struct json *j)
 			windows__tell(at->windows, j);
 		} else {
 			json__int(j, "pid", at->pid);
-			json__seconds(j, "time", session__now(at->session), 3);
+			json__seconds(j, "time", session__now(at->session), /*decimals=*/3);
 			json__uint(j, "steps", session__steps(at->session));
 		}
 		json__uint(j, "captured", session__events(at->session));
@@ -240,8 +240,8 @@ static int recording__open_figures(struct recording *recording)
 
 	if (!recording->args.figures)
 		return EXIT_OK;
-	err = control__open_feed(named_target(recording), NULL, &recording->figures->feed,
-				 &recording->figures_feed);
+	err = control__open_feed(named_target(recording), /*folder=*/NULL,
+				 &recording->figures->feed, &recording->figures_feed);
 	if (!err)
 		return EXIT_OK;
 	if (err == -ENOENT)
@@ -256,7 +256,8 @@ static int recording__open_figures(struct recording *recording)
 static void recording__open_control(struct recording *recording)
 {
 	pid_t target = named_target(recording);
-	int err = control__open(target, NULL, handle_request, recording, &recording->control);
+	int err = control__open(target, /*folder=*/NULL, handle_request, recording,
+				&recording->control);
 	sigset_t set;
 
 	if (err)
@@ -337,13 +338,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 				   arg);
 		break;
 	case OPT_MAX_EVENTS:
-		args->bounds.max_events = capture_args__parse_count(state, "--max-events", arg, 1);
+		args->bounds.max_events = capture_args__parse_count(state, "--max-events", arg,
+								    /*min=*/1);
 		break;
 	case OPT_FIGURES:
 		args->figures = true;
 		break;
 	case OPT_TELL:
-		args->tell = (int)capture_args__parse_count(state, "--tell", arg, 3);
+		args->tell = (int)capture_args__parse_count(state, "--tell", arg, /*min=*/3);
 		/* The command of `run` must not inherit the pipe: serve believes what comes from
 		 * it. */
 		if (fcntl(args->tell, F_SETFD, FD_CLOEXEC))
@@ -807,7 +809,7 @@ int recording__run(struct recording *recording)
 
 	if (!status)
 		status = capture(recording);
-	tell_status(recording, NULL, "ended", NULL);
+	tell_status(recording, /*output=*/NULL, "ended", NULL);
 	close_folder(recording, status);
 	return status;
 }

@@ -94,7 +94,7 @@ static void parse_at(struct argp_state *state, struct window_args *args, const c
 /* Parses a count, at most a million. */
 static unsigned int parse_number(struct argp_state *state, const char *option, const char *arg)
 {
-	uint64_t n = capture_args__parse_count(state, option, arg, 1);
+	uint64_t n = capture_args__parse_count(state, option, arg, /*min=*/1);
 
 	return n > 1000000 ? 1000000 : (unsigned int)n;
 }
@@ -263,7 +263,7 @@ static error_t parse_oom(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--window: '%s' is not a time; try 30s or 5m", arg);
 		break;
 	case OPT_OOM_FILES:
-		n = capture_args__parse_count(state, "--oom-files", arg, 1);
+		n = capture_args__parse_count(state, "--oom-files", arg, /*min=*/1);
 		args->files = n > 1000 ? 1000 : (unsigned int)n;
 		break;
 	case ARGP_KEY_END:

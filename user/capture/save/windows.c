@@ -1127,7 +1127,7 @@ void windows__tell(const struct windows *windows, struct json *json)
 	}
 	json__uint(json, "windows", windows->written);
 	json__uint(json, "steps", windows->clock.steps);
-	json__seconds(json, "time", windows->now, 3);
+	json__seconds(json, "time", windows->now, /*decimals=*/3);
 	json__open_array(json, "devices");
 	for (size_t i = 0; flight__level(windows->flight, i, &level); i++) {
 		if (level.device.index == DEVICE_UNKNOWN)

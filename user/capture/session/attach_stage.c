@@ -364,7 +364,7 @@ static int attach_state__read(struct attach_state *state, const struct cudaalloc
 	for (i = 0, n = 0, block = state->seen.v; i < state->seen.n;
 	     i++) { /* n: blocks that stay */
 		if (was_whole[block[i].device]) {
-			map64__del(state->blocks, block[i].addr, NULL);
+			map64__del(state->blocks, block[i].addr, /*old=*/NULL);
 			continue;
 		}
 		block[n] = block[i];
@@ -1131,7 +1131,7 @@ static void note_move(struct attach_stage *stage, const struct event *event)
 	if (event->how == MEM_MAPPED && event->kind == EVENT_CUDA_FREE) /* a part of some segment */
 		map64__clear(stage->segments);
 	else
-		map64__del(stage->segments, event->addr, NULL);
+		map64__del(stage->segments, event->addr, /*old=*/NULL);
 }
 
 /* True if segments came or went since they were read, and the tables can be read. */

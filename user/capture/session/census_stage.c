@@ -698,7 +698,7 @@ void census_stage__begin_last(struct census_stage *stage)
 	if ((stage->decoder->forked && !stage->have_last) ||
 	    !proc__alive(stage->decoder->target->proc))
 		return;
-	if (!is_ready(stage, UINT64_MAX) && !stage->host_only)
+	if (!is_ready(stage, /*now=*/UINT64_MAX) && !stage->host_only)
 		return;
 	stage->is_last = true;
 	begin_reading(stage, /*all=*/true, LAST_WITHIN);
@@ -891,7 +891,8 @@ static int emit_whole(struct census_stage *stage, struct census_state *st, bool 
 	err = has_tensors && stage->job.opts.memory ? pass_on_held(stage->decoder, st) : 0;
 	if (err)
 		return err;
-	return !stage->is_last && stage->job.has_ledger ? emit_ledger(stage, UINT64_MAX) : 0;
+	return !stage->is_last && stage->job.has_ledger ? emit_ledger(stage, /*latest=*/UINT64_MAX)
+							: 0;
 }
 
 int census_stage__take(struct census_stage *stage, bool whole)

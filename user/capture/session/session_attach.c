@@ -88,7 +88,7 @@ static void leave_group(struct session *session)
 		return;
 	proc_group__set_group(session->opts.group, proc__pid(session->target.proc),
 			      session->opts.number, 0);
-	probes__feed(session->probes, session->opts.number, NULL, NULL);
+	probes__feed(session->probes, session->opts.number, /*fn=*/NULL, NULL);
 }
 
 /* Loads the programs for session->layout. 0 or negative with *failure. */

@@ -498,7 +498,7 @@ static int write_segment(struct replay_plan_maker *p, const struct event *s,
 	err = put_op(&p->out, REPLAY_SEGMENT,
 		     (uint64_t[]){ seg ? seg->number : 0, s->addr, s->size,
 				   !!(s->flags & SEGMENT_SMALL), n },
-		     5);
+		     /*n=*/5);
 	for (size_t i = 0; i < n && !err; i++) {
 		uint64_t v[4] = { blocks[i].addr - s->addr, blocks[i].size, blocks[i].requested };
 		uint8_t bytes[4 * VARINT_MAX], *end = bytes;
@@ -521,7 +521,8 @@ static int write_block(struct replay_plan_maker *p, const struct event *b)
 	if (err || !slot_no)
 		return err;
 	p->info.before_exact = false;
-	return put_op(&p->out, REPLAY_BLOCK, (uint64_t[]){ b->size, b->requested, slot_no }, 3);
+	return put_op(&p->out, REPLAY_BLOCK, (uint64_t[]){ b->size, b->requested, slot_no },
+		      /*n=*/3);
 }
 
 /* Writes all kept events. e: EVENT_STATE, or the first other event. Returns 0 or -errno. */
@@ -560,7 +561,7 @@ static int write_state(struct replay_plan_maker *p, const struct event *e)
 		totals[1] = e->reserved;
 	}
 	if (!err && p->info.before_known)
-		err = put_op(&p->out, REPLAY_STATE, totals, 2);
+		err = put_op(&p->out, REPLAY_STATE, totals, /*n=*/2);
 	free_state(s);
 	return err;
 }
@@ -623,13 +624,13 @@ static int write_expected(struct replay_plan_maker *p, const struct event *e)
 		return 0;
 	p->has_expected = true;
 	p->expected = e->reserved;
-	return put_op(&p->out, REPLAY_RESERVED, &e->reserved, 1);
+	return put_op(&p->out, REPLAY_RESERVED, &e->reserved, /*n=*/1);
 }
 
 /* Writes a free. index, time: of the event. Returns 0 or -errno. */
 static int free_slot(struct replay_plan_maker *p, uint64_t slot, uint64_t index, uint64_t time)
 {
-	int err = put_event(&p->out, REPLAY_FREE, index, time, &slot, 1);
+	int err = put_event(&p->out, REPLAY_FREE, index, time, &slot, /*n=*/1);
 
 	return err ? err : free_number(&p->free_slots, &p->n_free, &p->cap_free, (uint32_t)slot);
 }
@@ -654,7 +655,7 @@ static int flush_pending(struct replay_plan_maker *p)
 	number = seg ? seg->number : 0;
 	note_block(&p->pools, number, e->size);
 	if (!err && number != p->segment)
-		err = put_op(&p->out, REPLAY_POOL, (uint64_t[]){ number }, 1);
+		err = put_op(&p->out, REPLAY_POOL, (uint64_t[]){ number }, /*n=*/1);
 	if (err)
 		return err;
 	p->segment = number;
@@ -665,7 +666,8 @@ static int flush_pending(struct replay_plan_maker *p)
 	p->info.allocs++;
 	p->info.asked += e->requested != 0;
 	return put_event(&p->out, REPLAY_ALLOC, p->pending_index, e->time,
-			 (uint64_t[]){ slot, e->size, e->requested, p->pending_stack, e->node }, 5);
+			 (uint64_t[]){ slot, e->size, e->requested, p->pending_stack, e->node },
+			 /*n=*/5);
 }
 
 /*
@@ -733,7 +735,7 @@ static int on_oom(struct replay_plan_maker *p, const struct event *e, uint64_t i
 	p->info.ooms++;
 	return err ? err
 		   : put_event(&p->out, REPLAY_OOM, index, e->time,
-			       (uint64_t[]){ e->size, stack, e->node }, 3);
+			       (uint64_t[]){ e->size, stack, e->node }, /*n=*/3);
 }
 
 /* True for calls that take device memory. */
@@ -754,7 +756,7 @@ static int take_for_others(struct replay_plan_maker *p, const struct event *e)
 	p->other_size[number] = e->size;
 	p->others_bytes += e->size;
 	err = map64__set(p->others, e->addr, number);
-	return err ? err : put_op(&p->out, REPLAY_TAKE, (uint64_t[]){ number, e->size }, 2);
+	return err ? err : put_op(&p->out, REPLAY_TAKE, (uint64_t[]){ number, e->size }, /*n=*/2);
 }
 
 /* Writes that other code gives device memory back, if it is known. Returns 0 or -errno. */
@@ -766,7 +768,7 @@ static int give_from_others(struct replay_plan_maker *p, const struct event *e)
 	if (!map64__del(p->others, e->addr, &number))
 		return 0;
 	p->others_bytes -= p->other_size[number];
-	err = put_op(&p->out, REPLAY_GIVE, &number, 1);
+	err = put_op(&p->out, REPLAY_GIVE, &number, /*n=*/1);
 	return err ? err
 		   : free_number(&p->free_others, &p->n_free_others, &p->cap_free_others,
 				 (uint32_t)number);
@@ -795,7 +797,7 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 	if (e->how != MEM_DEVICE)
 		return 0;
 	err = add_segment(&p->pools, e->addr, e->size, /*range=*/false);
-	return err ? err : put_op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, 2);
+	return err ? err : put_op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, /*n=*/2);
 }
 
 /* A call gives memory back, of the allocator or of other code. Returns 0 or -errno. */

@@ -183,7 +183,7 @@ static void json_truth(struct json *j, const struct replay_truth *t)
 	else {
 		json__open_object(j, "first_difference");
 		json__uint(j, "event", t->first);
-		json__seconds(j, "time", t->first_time, 9);
+		json__seconds(j, "time", t->first_time, /*decimals=*/9);
 		json__uint(j, "recorded", t->first_recorded);
 		json__uint(j, "replayed", t->first_replayed);
 		json__close_object(j);
@@ -202,7 +202,7 @@ static void json_oom(struct json *j, const struct replay_oom *o)
 	}
 	json__open_object(j, "oom");
 	json__uint(j, "event", o->event);
-	json__seconds(j, "time", o->time, 9);
+	json__seconds(j, "time", o->time, /*decimals=*/9);
 	json__uint(j, "asked", o->asked);
 	json__uint(j, "allocated", o->allocated);
 	json__uint(j, "reserved", o->reserved);
@@ -227,10 +227,10 @@ static void json_tried(struct json *j, const char *key, const struct replay_trie
 		json__uint(j, "peak_reserved", r->peak_reserved);
 		json__uint_or_null(j, "peak_requested", r->peak_requested, r->peak_requested);
 		json__uint(j, "peak_reserved_event", r->reserved_event);
-		json__seconds(j, "peak_reserved_time", r->reserved_time, 9);
+		json__seconds(j, "peak_reserved_time", r->reserved_time, /*decimals=*/9);
 		json__uint(j, "end_allocated", r->end_allocated);
 		json__uint(j, "end_reserved", r->end_reserved);
-		json__double(j, "fragmentation", r->fragmentation, 6);
+		json__double(j, "fragmentation", r->fragmentation, /*decimals=*/6);
 		json__uint(j, "segments", r->segments);
 		json__uint(j, "cuda_mallocs", r->takes);
 		json__uint(j, "retries", r->retries);

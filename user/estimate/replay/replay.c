@@ -520,7 +520,7 @@ static int run_replayer(const struct replay *r, const struct run_opts *o, struct
 		subprocess__signal(&process, SIGKILL);
 	close(answer[0]);
 	close(messages[0]);
-	subprocess__wait(&process, -1, &status);
+	subprocess__wait(&process, /*ms=*/-1, &status);
 	if (!err && (!h.done || status))
 		err = -EPROTO;
 	if (err)

@@ -525,7 +525,7 @@ static int find_folder(const struct replay_opts *opts, const struct facts *facts
 	if (!opts->python && lib && lib[0] == '/' && strlen(lib) < PATH_MAX &&
 	    (differs_by_process(lib) || !access(lib, R_OK)))
 		return recorded_folder(opts, facts, lib, path, size, f);
-	err = opts->python ? ask_interpreter(opts, opts->python, -1, torch, sizeof(torch), f)
+	err = opts->python ? ask_interpreter(opts, opts->python, /*fd=*/-1, torch, sizeof(torch), f)
 			   : recorded_interpreter(opts, facts, torch, sizeof(torch), f);
 	if (err)
 		return err;

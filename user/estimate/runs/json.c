@@ -83,7 +83,7 @@ static void put_run(struct json *j, const char *key, const struct estimate_run *
 		json__close_object(j);
 	}
 	json__uint(j, "refused", r->ooms);
-	json__seconds(j, "time", r->time, 3);
+	json__seconds(j, "time", r->time, /*decimals=*/3);
 	json__uint(j, "host_memory", r->host_memory);
 	json__close_object(j);
 }

@@ -651,7 +651,7 @@ static int wait_for_child(struct subprocess *p, int signals, struct estimate_run
 				subprocess__signal(p, (int)si.ssi_signo);
 		}
 	}
-	subprocess__wait(p, -1, &status);
+	subprocess__wait(p, /*ms=*/-1, &status);
 	if (signalled)
 		ret->end = RUN_INTERRUPTED;
 	if (WIFEXITED(status))

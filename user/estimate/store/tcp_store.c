@@ -1162,7 +1162,7 @@ const char *tcp_store_server__end(struct tcp_store_server *s)
 	if (s->alive >= 0)
 		close(s->alive);
 	s->alive = -1;
-	subprocess__wait(&s->process, -1, &status);
+	subprocess__wait(&s->process, /*ms=*/-1, &status);
 	if (s->report >= 0) {
 		ssize_t n = read(s->report, s->key, sizeof(s->key) - 1);
 

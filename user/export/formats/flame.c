@@ -175,9 +175,9 @@ static void put_side(struct flame *f, enum match_side side)
 	json__open_object(f->j, side == MATCH_OLD ? "old" : "new");
 	json__string(f->j, "name", s->a->name);
 	json__string(f->j, "moment", moment_names[f->d->opts.at[side].at]);
-	json__seconds(f->j, "time", s->device.mark_time, 3);
+	json__seconds(f->j, "time", s->device.mark_time, /*decimals=*/3);
 	json__uint(f->j, "bytes", s->device.mark_allocated);
-	json__seconds(f->j, "duration", s->a->duration, 3);
+	json__seconds(f->j, "duration", s->a->duration, /*decimals=*/3);
 	json__uint(f->j, "events", model__events(s->a->model));
 	json__uint(f->j, "lost", words__lost(s->a->model, s->a->facts));
 	json__string(f->j, "detail", detail__sentence(detail, sizeof(detail), s->a->facts));

@@ -140,7 +140,7 @@ static int put_view(struct page *p, struct view *v, const struct model_device *d
 	json__string(p->j, "label", v->label);
 	if (at_mark) {
 		json__uint(p->j, "reserved", d->has_totals ? d->mark_reserved : 0);
-		json__seconds(p->j, "time", d->mark_time, 3);
+		json__seconds(p->j, "time", d->mark_time, /*decimals=*/3);
 	}
 	if (at_mark && !strcmp(v->id, "peak")) {
 		if (model__steps(p->c->model))
@@ -211,7 +211,7 @@ static int put_data(void *ctx)
 
 	json__open_object(p->j, NULL);
 	json__string(p->j, "name", p->c->name);
-	json__seconds(p->j, "duration", p->c->duration, 3);
+	json__seconds(p->j, "duration", p->c->duration, /*decimals=*/3);
 	words__put_window(p->j, p->c->model);
 	json__uint(p->j, "events", model__events(p->c->model));
 	json__uint(p->j, "lost", words__lost(p->c->model, p->c->facts));

@@ -177,7 +177,8 @@ static int add_note(struct frames *f, enum note which, uint32_t *ret)
 		return 0;
 	}
 	return add_frame(f, KEY_NOTE | which,
-			 (struct frame){ .name = notes[which], .kind = FRAME_NOTE }, NULL, ret);
+			 (struct frame){ .name = notes[which], .kind = FRAME_NOTE }, /*owned=*/NULL,
+			 ret);
 }
 
 /* Sets *ret to the frame of a module: "name (class)". Returns 0 or -ENOMEM. */
@@ -230,7 +231,7 @@ static int add_location(struct frames *f, uint32_t id, uint32_t *ret)
 		frame.file = NULL;
 	if (!*frame.name)
 		frame.name = "[function without a name]";
-	return add_frame(f, KEY_LOC | id, frame, NULL, ret);
+	return add_frame(f, KEY_LOC | id, frame, /*owned=*/NULL, ret);
 }
 
 /* Sets *ret to the frame of a module call as FRAMES_CALLS says. Returns 0 or -ENOMEM. */
@@ -268,7 +269,8 @@ static int add_node(struct frames *f, const char *cls, uint32_t *ret)
 		*ret = i;
 		return 0;
 	}
-	return add_frame(f, key, (struct frame){ .name = cls, .kind = FRAME_TORCH }, NULL, ret);
+	return add_frame(f, key, (struct frame){ .name = cls, .kind = FRAME_TORCH }, /*owned=*/NULL,
+			 ret);
 }
 
 /* Sets *ret to the frame of an object that holds memory from before attach. Returns 0 or -ENOMEM. */

@@ -77,7 +77,7 @@ static void put_field(struct json *j, const struct event_field *f)
 		json__uint(j, f->name, f->number);
 		break;
 	case FIELD_NS:
-		json__seconds(j, f->name, f->number, 9);
+		json__seconds(j, f->name, f->number, /*decimals=*/9);
 		break;
 	case FIELD_ADDRESS:
 		snprintf(address, sizeof(address), "0x%" PRIx64, f->number);

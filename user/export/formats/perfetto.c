@@ -310,7 +310,7 @@ struct perfetto {
 /* Writes a time, ns, in the microseconds of the format. */
 static void put_time(struct perfetto *p, const char *key, uint64_t ns)
 {
-	json__double(p->j, key, (double)ns / 1e3, 3);
+	json__double(p->j, key, (double)ns / 1e3, /*decimals=*/3);
 }
 
 /* Opens an event of the format. ph: its phase, i.e. kind: "B" begin, "E" end, "X" complete, "C"
@@ -361,7 +361,7 @@ static uint64_t tid_of(struct perfetto *p, uint32_t thread)
 		return t.tid;
 	}
 	if (!p->named[thread] && *name)
-		put_name(p, "thread_name", t.tid, name, NULL);
+		put_name(p, "thread_name", t.tid, name, /*more=*/NULL);
 	p->named[thread] = true;
 	return t.tid;
 }
@@ -379,7 +379,7 @@ static uint64_t modules_tid(struct perfetto *p, uint32_t thread)
 		p->modules[thread] = true;
 		snprintf(name, sizeof(name), "modules of %" PRIu32,
 			 dict__get_thread(p->dict, thread).tid);
-		put_name(p, "thread_name", tid, name, NULL);
+		put_name(p, "thread_name", tid, name, /*more=*/NULL);
 	}
 	return tid;
 }
@@ -676,7 +676,7 @@ static void put_head(struct export_ctx *c, struct perfetto *p)
 	json__string(p->j, "displayTimeUnit", "ns");
 	json__open_array(p->j, "traceEvents");
 	put_name(p, "process_name", 0, comm ? comm : "python", c->name);
-	put_name(p, "thread_name", TID_STEPS, "steps", NULL);
+	put_name(p, "thread_name", TID_STEPS, "steps", /*more=*/NULL);
 	put_name(p, "thread_name", TID_PHASES, "phases", c->ahead ? NULL : "(as far as known)");
 }
 
@@ -788,7 +788,7 @@ static int put_scopes(struct export_ctx *c, struct perfetto *p)
 
 		snprintf(name, sizeof(name), nth > 1 ? "scopes of %u (%u)" : "scopes of %u",
 			 lanes.all[i].tid, nth);
-		put_name(p, "thread_name", TID_SCOPES + i, name, NULL);
+		put_name(p, "thread_name", TID_SCOPES + i, name, /*more=*/NULL);
 	}
 	for (size_t i = 0; i < model__scope_runs(c->model) && !err; i++) {
 		model__scope_run(c->model, i, &r);

@@ -137,7 +137,7 @@ static void put_string(struct pickle *p, const char *s)
 
 	len = len < UINT32_MAX ? len : UINT32_MAX;
 	fputc(BINUNICODE, p->out);
-	put_le(p, len, 4);
+	put_le(p, len, /*bytes=*/4);
 	fwrite(s, 1, len, p->out);
 }
 
@@ -199,13 +199,13 @@ static void put_uint(struct pickle *p, uint64_t v)
 
 	if (v <= 0xff) {
 		fputc(BININT1, p->out);
-		put_le(p, v, 1);
+		put_le(p, v, /*bytes=*/1);
 	} else if (v <= 0xffff) {
 		fputc(BININT2, p->out);
-		put_le(p, v, 2);
+		put_le(p, v, /*bytes=*/2);
 	} else if (v <= INT32_MAX) {
 		fputc(BININT, p->out);
-		put_le(p, v, 4);
+		put_le(p, v, /*bytes=*/4);
 	} else { /* signed: the top bit of the last byte is 0 */
 		while (n < 8 && v >> (8 * n - 1))
 			n++;
@@ -232,11 +232,11 @@ void pickle__int(struct pickle *p, int64_t v)
 	begin_value(p);
 	if (v >= INT32_MIN) {
 		fputc(BININT, p->out);
-		put_le(p, (uint64_t)v, 4);
+		put_le(p, (uint64_t)v, /*bytes=*/4);
 	} else {
 		fputc(LONG1, p->out);
 		fputc(8, p->out);
-		put_le(p, (uint64_t)v, 8);
+		put_le(p, (uint64_t)v, /*bytes=*/8);
 	}
 }
 

@@ -486,7 +486,7 @@ static int put_outside(struct tiles *t, const struct snapshot_range *r, size_t n
 		if (end <= r[*next].addr)
 			continue;
 		t->sums->made_up += end - r[*next].addr;
-		err = put_segment(t, r[*next].addr, end, NULL);
+		err = put_segment(t, r[*next].addr, end, /*seg=*/NULL);
 	}
 	return err;
 }

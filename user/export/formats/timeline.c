@@ -95,7 +95,7 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__string(j, "device", d->name);
 	json__uint(j, "peak_allocated", d->peak_allocated);
 	json__uint_or_null(j, "peak_reserved", d->has_totals, d->peak_reserved);
-	json__seconds(j, "peak_time", d->peak_time, 6);
+	json__seconds(j, "peak_time", d->peak_time, /*decimals=*/6);
 	json__uint(j, "peak_step", d->peak_step);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	json__uint(j, "end_allocated", d->allocated);
@@ -120,7 +120,7 @@ static void put_summary(struct export_ctx *c, struct json *j, uint64_t written)
 	json__string(j, "pid", facts__get(c->facts, "pid"));
 	json__string(j, "torch", facts__get(c->facts, "torch"));
 	json__string(j, "start", facts__get(c->facts, "start"));
-	json__seconds(j, "duration", c->duration, 6);
+	json__seconds(j, "duration", c->duration, /*decimals=*/6);
 	words__put_window(j, c->model);
 	json__uint(j, "events", model__events(c->model));
 	json__uint(j, "events_written", written);
@@ -129,7 +129,7 @@ static void put_summary(struct export_ctx *c, struct json *j, uint64_t written)
 		json__string(j, "reduced_detail", detail);
 	json__uint(j, "total_layers", model__layers(c->model));
 	json__uint(j, "steps", model__whole_steps(c->model));
-	json__seconds(j, "step_time", model__step_time(c->model), 6);
+	json__seconds(j, "step_time", model__step_time(c->model), /*decimals=*/6);
 	if (main_device >= 0) {
 		model__device(c->model, main_device, &d);
 		/* figures of the main device, in addition to the list of all devices */
@@ -180,13 +180,14 @@ static void open_event(struct timeline *t, uint64_t time, const char *type, uint
 
 	t->written++;
 	json__open_object(t->j, NULL);
-	json__seconds(t->j, "timestamp", time, 9);
+	json__seconds(t->j, "timestamp", time, /*decimals=*/9);
 	json__string(t->j, "event_type", type);
 	json__uint(t->j, "size_bytes", size);
 	json__string(t->j, "layer_name", layer);
 	json__uint(t->j, "allocated_bytes", d->allocated);
 	json__uint(t->j, "reserved_bytes", reserved);
-	json__double(t->j, "fragmentation_ratio", words__fragmentation(d->allocated, reserved), 4);
+	json__double(t->j, "fragmentation_ratio", words__fragmentation(d->allocated, reserved),
+		     /*decimals=*/4);
 	json__string(t->j, "device", d->name);
 }
 
@@ -207,7 +208,7 @@ static void put_layer_event(void *ctx, uint64_t time, bool enter, uint32_t modul
 static void put_snapshot(struct timeline *t, uint64_t time, const struct model_device *d,
 			 const char *reason)
 {
-	open_event(t, time, "snapshot", 0, NULL, d);
+	open_event(t, time, "snapshot", 0, /*layer=*/NULL, d);
 	json__string(t->j, "reason", reason);
 	if (!strcmp(reason, "step"))
 		json__uint(t->j, "step", t->steps);
@@ -286,7 +287,7 @@ static void put_lost(struct timeline *t, const struct event *e)
 {
 	static const struct model_device none = { .name = "" };
 
-	open_event(t, e->time, "lost", 0, NULL, &none);
+	open_event(t, e->time, "lost", 0, /*layer=*/NULL, &none);
 	json__uint(t->j, "records", e->size);
 	json__close_object(t->j);
 }

@@ -799,7 +799,7 @@ static int put_series(struct json *j, const struct page_data *p, const struct pa
 	json__open_object(j, "series");
 	json__open_array(j, "t");
 	for (size_t i = 0; i < n; i++)
-		json__seconds(j, NULL, (since + i * each) * width, 6);
+		json__seconds(j, NULL, (since + i * each) * width, /*decimals=*/6);
 	json__close_array(j);
 	put_picture(j, "allocated_min", b, n, offsetof(struct picture, min));
 	put_picture(j, "allocated_max", b, n, offsetof(struct picture, max));
@@ -847,7 +847,7 @@ static int put_device(struct json *j, const struct page_data *p, const struct re
 	json__uint(j, "moments", d->n);
 	json__int(j, "peak_moment", html_moments__of(d, d->last.peak_seq));
 	json__int(j, "at_moment", requested_moment(p, d));
-	json__seconds(j, "at", doc->at == AT_TIME ? doc->at_time : info.mark_time, 9);
+	json__seconds(j, "at", doc->at == AT_TIME ? doc->at_time : info.mark_time, /*decimals=*/9);
 	if (!err)
 		err = put_series(j, p, d);
 	json__close_object(j);
@@ -866,8 +866,8 @@ static void put_steps(struct json *j, const struct model *m)
 	json__open_array(j, "steps");
 	for (size_t i = 0; i < n && model__step(m, i, &s); i++) {
 		json__open_array(j, NULL);
-		json__seconds(j, NULL, s.start, 9);
-		json__seconds(j, NULL, s.end, 9);
+		json__seconds(j, NULL, s.start, /*decimals=*/9);
+		json__seconds(j, NULL, s.end, /*decimals=*/9);
 		json__close_array(j);
 	}
 	json__close_array(j);
@@ -892,7 +892,7 @@ static void put_ooms(struct json *j, const struct page_data *p)
 			json__open_object(j, NULL);
 			json__string(j, "device", d.name);
 			json__uint(j, "number", o.number);
-			json__seconds(j, "time", o.time, 9);
+			json__seconds(j, "time", o.time, /*decimals=*/9);
 			json__uint(j, "asked", o.size);
 			json__uint(j, "allocated", o.allocated);
 			json__uint(j, "reserved", o.reserved);
@@ -926,13 +926,13 @@ static void put_phases(struct json *j, const struct page_data *p, const struct p
 		if (s->end - s->start < least)
 			continue;
 		json__open_array(j, NULL);
-		json__seconds(j, NULL, s->start, 9);
-		json__seconds(j, NULL, s->end, 9);
+		json__seconds(j, NULL, s->start, /*decimals=*/9);
+		json__seconds(j, NULL, s->end, /*decimals=*/9);
 		json__string(j, NULL, phase__name(s->phase));
 		json__close_array(j);
 	}
 	json__close_array(j);
-	json__seconds(j, "phases_over", least, 9);
+	json__seconds(j, "phases_over", least, /*decimals=*/9);
 }
 
 #define RUNS_FIRST 2500 /* most runs of scopes: the longest ones */
@@ -974,8 +974,8 @@ static void put_run(struct json *j, const struct page_data *p, size_t run, uint3
 	json__open_array(j, NULL);
 	json__uint(j, NULL, r.scope);
 	json__uint(j, NULL, row);
-	json__seconds(j, NULL, r.begin, 9);
-	json__seconds(j, NULL, r.end, 9);
+	json__seconds(j, NULL, r.begin, /*decimals=*/9);
+	json__seconds(j, NULL, r.end, /*decimals=*/9);
 	json__uint(j, NULL, r.number);
 	if (main >= 0 && model__scope_run_level(m, run, (size_t)main, &l))
 		json__uint(j, NULL, l.peak);
@@ -1016,7 +1016,7 @@ static int put_scopes(struct json *j, const struct page_data *p)
 	}
 	json__close_array(j);
 	json__uint(j, "rows", rows);
-	json__seconds(j, "over", least, 9);
+	json__seconds(j, "over", least, /*decimals=*/9);
 	json__close_object(j);
 out:
 	scope_lanes__drop(&lanes);
@@ -1060,7 +1060,7 @@ static int put_leaks(struct json *j, const struct page_data *p)
 		o.device = d.name;
 	}
 	json__open_object(j, "leaks");
-	json__seconds(j, "duration", c->duration, 6);
+	json__seconds(j, "duration", c->duration, /*decimals=*/6);
 	words__put_window(j, c->model);
 	err = leaks_json__devices(j, &doc, &o, &found);
 	json__close_object(j);
@@ -1124,10 +1124,11 @@ static int put_head(struct page_data *p)
 	err = report_json__host(j, c->model, c->facts, c->duration);
 	if (err)
 		goto out;
-	json__seconds(j, "duration", c->duration, 9);
+	json__seconds(j, "duration", c->duration, /*decimals=*/9);
 	json__string(j, "moments", p->thinned ? "chosen" : "every");
-	json__seconds(j, "bucket", p->thinned ? p->bucket : 0, 9);
-	json__seconds(j, "at", asked.at == AT_TIME ? asked.at_time : main.mark_time, 9);
+	json__seconds(j, "bucket", p->thinned ? p->bucket : 0, /*decimals=*/9);
+	json__seconds(j, "at", asked.at == AT_TIME ? asked.at_time : main.mark_time,
+		      /*decimals=*/9);
 	json__string(j, "at_name", c->moment);
 	json__bool(j, "at_given", c->moment_given);
 	json__int(j, "main", page_index(p, doc.device));
@@ -1566,16 +1567,16 @@ static void put_words(const struct page_rows *r, struct json *j)
 /* Adds the columns of the tree of stacks and of the rows. */
 static void put_row_columns(const struct page_rows *r, struct page_columns *c)
 {
-	struct page_column *col = add_column(c, "node.frame", -1, /*zigzag=*/false);
+	struct page_column *col = add_column(c, "node.frame", /*device=*/-1, /*zigzag=*/false);
 
 	for (size_t i = 0; i < r->nnodes; i++)
 		put_value(col, r->nodes[i].frame);
 	/* distance back to the parent; 0: none */
-	col = add_column(c, "node.parent", -1, /*zigzag=*/false);
+	col = add_column(c, "node.parent", /*device=*/-1, /*zigzag=*/false);
 	for (size_t i = 0; i < r->nnodes; i++)
 		put_value(col, r->nodes[i].parent_no ? i + 1 - r->nodes[i].parent_no : 0);
 	for (size_t k = 0; k < N_PAGE_FIELDS; k++) {
-		col = add_column(c, page_fields[k].column, -1, /*zigzag=*/false);
+		col = add_column(c, page_fields[k].column, /*device=*/-1, /*zigzag=*/false);
 		for (size_t i = 0; i < r->n; i++)
 			put_value(col, r->rows[i].f[page_fields[k].field]);
 	}
@@ -1829,13 +1830,13 @@ static void put_segments(struct page_columns *c, const struct page_device *d, in
 static void put_block_classes(struct page_columns *c, const struct page_data *p,
 			      const struct page_rows *r)
 {
-	struct page_column *row = add_column(c, "kin.row", -1, /*zigzag=*/false), *size;
+	struct page_column *row = add_column(c, "kin.row", /*device=*/-1, /*zigzag=*/false), *size;
 	uint32_t n = model__block_classes(p->c->model);
 	struct row unused;
 
 	for (uint32_t k = 0; k < n; k++)
 		put_value(row, r->row_of_class[k] == UINT32_MAX ? 0 : r->row_of_class[k]);
-	size = add_column(c, "kin.size", -1, /*zigzag=*/false);
+	size = add_column(c, "kin.size", /*device=*/-1, /*zigzag=*/false);
 	for (uint32_t k = 0; k < n; k++)
 		put_value(size, model__block_class(p->c->model, k, &unused));
 }

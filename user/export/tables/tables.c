@@ -567,7 +567,7 @@ static int put_live(struct export_ctx *c, const struct tables *s, size_t device)
 		struct event_row t = { .size = all[i].size };
 
 		events__place(c, &all[i], &t);
-		err = put_block(s, &t, d.name, &all[i], NULL);
+		err = put_block(s, &t, d.name, &all[i], /*freed=*/NULL);
 	}
 	free(all);
 	return err == -ENOENT || err == -EINVAL ? 0 : err; /* a device without blocks has no rows */

@@ -193,8 +193,8 @@ static int walk_objects(struct reading *reading, uint64_t *objects)
 
 	for (int walks = 0; !err && (walks < WALKS || clock__monotonic() < until); walks++) {
 		memcache__forget(reading->census->cache);
-		err = pygc__walk(&reading->census->gc, reading->census->cache, UINT64_MAX,
-				 on_object, &walk, &stats);
+		err = pygc__walk(&reading->census->gc, reading->census->cache,
+				 /*deadline=*/UINT64_MAX, on_object, &walk, &stats);
 		if (err || !stats.torn)
 			break;
 		pause_briefly();

@@ -205,7 +205,7 @@ static void settle_until(struct job_steps *steps, uint64_t time)
 
 void job_steps__settle(struct job_steps *steps)
 {
-	settle_until(steps, UINT64_MAX);
+	settle_until(steps, /*time=*/UINT64_MAX);
 }
 
 void job_steps__ended(struct job_steps *steps, uint64_t time)

@@ -113,7 +113,7 @@ static int set_label(struct reading *reading, uint64_t obj, const struct label *
 static void forget_names(struct reading *reading, size_t n, bool torn)
 {
 	for (; reading->nnamed > n; reading->nnamed--)
-		map64__del(reading->by_obj, reading->named[reading->nnamed - 1].obj, NULL);
+		map64__del(reading->by_obj, reading->named[reading->nnamed - 1].obj, /*old=*/NULL);
 	reading->torn = torn;
 	pymem__forget(&reading->mem);
 }
@@ -436,11 +436,12 @@ static int is_wrapper(struct reading *reading, const struct found *found, struct
 	*ret = false;
 	if (err)
 		goto out;
-	if (!pystr__find(&reading->mem, &attrs, "state", NULL, &value)) {
+	if (!pystr__find(&reading->mem, &attrs, "state", /*known=*/NULL, &value)) {
 		*ret = map64__get(states, value, &before); /* another optimizer has this state */
 		err = map64__set(states, value, 1);
 	} else {
-		*ret = pystr__find(&reading->mem, &attrs, "param_groups", NULL, &value) == -ENOENT;
+		*ret = pystr__find(&reading->mem, &attrs, "param_groups", /*known=*/NULL, &value) ==
+		       -ENOENT;
 	}
 out:
 	pyitems__fini(&attrs);
@@ -630,7 +631,7 @@ static int name_optimizer(struct reading *reading, size_t optimizer)
 	if (err)
 		goto out;
 	/* Groups first: they give parameters outside modules the names used for their state. */
-	if (!pystr__find(&reading->mem, &attrs, "param_groups", NULL, &value))
+	if (!pystr__find(&reading->mem, &attrs, "param_groups", /*known=*/NULL, &value))
 		err = list_items(reading, value, &list, &n);
 	for (size_t i = 0; !err && i < n; i++)
 		err = reading__check_time(reading)
@@ -638,7 +639,7 @@ static int name_optimizer(struct reading *reading, size_t optimizer)
 	free(list);
 	if (err)
 		goto out;
-	err = pystr__find(&reading->mem, &attrs, "state", NULL, &value)
+	err = pystr__find(&reading->mem, &attrs, "state", /*known=*/NULL, &value)
 		      ?: pydict__items(&reading->mem, value, &items);
 	for (size_t i = 0; !err && i < items.n; i++) {
 		err = i % CHECK_EVERY ? 0 : reading__check_time(reading);
@@ -705,7 +706,7 @@ static int name_attrs(struct reading *reading, uint64_t obj, uint64_t type, cons
 	int err = pydict__attrs(&reading->mem, obj, type, &attrs);
 
 	for (size_t i = 0; !err && i < sizeof(keys) / sizeof(keys[0]); i++) {
-		if (pystr__find(&reading->mem, &attrs, keys[i], NULL, &value))
+		if (pystr__find(&reading->mem, &attrs, keys[i], /*known=*/NULL, &value))
 			continue;
 		snprintf(text, sizeof(text), "%.400s%s%s", name, separator, keys[i]);
 		err = name_cached(reading, value, text, depth + 1);

@@ -51,7 +51,7 @@ static bool is_package_unchecked(struct census_owners *owners, uint64_t *file_ke
 	uint64_t value;
 
 	if (pystr__find(&owners->reading->mem, &owners->it, "__file__", file_key, &value) ||
-	    pystr__read(&owners->reading->mem, value, file, sizeof(file), NULL) < 0)
+	    pystr__read(&owners->reading->mem, value, file, sizeof(file), /*cut=*/NULL) < 0)
 		return true;
 	for (size_t i = 0; i < sizeof(folders) / sizeof(*folders); i++)
 		if (strstr(file, folders[i]))
@@ -98,7 +98,7 @@ static int add_module(struct census_owners *owners, uint64_t name, uint64_t dict
 		return err;
 	pymem__begin_unchecked(&owners->reading->mem); /* a str does not change */
 	len = pystr__read(&owners->reading->mem, name, text, sizeof(path) - (size_t)(text - path),
-			  NULL);
+			  /*cut=*/NULL);
 	pymem__end_unchecked(&owners->reading->mem);
 	if (len < 0)
 		return 0;
@@ -123,7 +123,8 @@ static int examine_module(struct census_owners *owners, const struct pyitem *m, 
 	pymem__end_unchecked(&owners->reading->mem);
 	if (err)
 		return err;
-	if (own_type != type && pytype__is_a(&owners->reading->mem, own_type, "module", NULL) != 1)
+	if (own_type != type &&
+	    pytype__is_a(&owners->reading->mem, own_type, "module", /*module=*/NULL) != 1)
 		return 0;
 	err = census_owners__read_dict(owners, dict);
 	if (err)

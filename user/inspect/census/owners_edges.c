@@ -27,7 +27,8 @@ static void key_word(struct census_owners *owners, uint64_t key, const char *bef
 
 	pymem__begin_unchecked(&owners->reading->mem); /* a str does not change */
 	is_text = !pydict__check_kind(&owners->reading->mem, key, PYTYPE_STR) &&
-		  pystr__read(&owners->reading->mem, key, text, sizeof(text), NULL) >= 0 && *text;
+		  pystr__read(&owners->reading->mem, key, text, sizeof(text), /*cut=*/NULL) >= 0 &&
+		  *text;
 	pymem__end_unchecked(&owners->reading->mem);
 	if (!is_text)
 		snprintf(word, size, "[*]");

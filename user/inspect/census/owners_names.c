@@ -14,7 +14,7 @@
 int census__find_owners(struct reading *reading, struct census_owners **ret)
 {
 	struct census_owners *owners = calloc(1, sizeof(*owners));
-	int err = owners ? census_owners__search(reading, owners, NULL) : -ENOMEM;
+	int err = owners ? census_owners__search(reading, owners, /*before=*/NULL) : -ENOMEM;
 
 	if (err)
 		census_owners__free(owners);

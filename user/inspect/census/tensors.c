@@ -430,7 +430,7 @@ static int variable_text(struct reading *reading, const struct variables *variab
 	if (i < variables->n)
 		return pylocal__text(&reading->mem, &variables->v[i], buf + at, size - at);
 	err = pystr__read(&reading->mem, variables->globals[i - variables->n].key, buf + at,
-			  size - at, NULL);
+			  size - at, /*cut=*/NULL);
 	return err < 0 ? err : 0;
 }
 

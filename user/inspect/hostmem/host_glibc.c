@@ -588,7 +588,7 @@ int host_glibc__read(struct host_reading *reading)
 	int err;
 
 	if (reading->opts->brief || heap_is_swapped(reading))
-		return read_arenas(reading, NULL);
+		return read_arenas(reading, /*frees=*/NULL);
 	frees.pages = malloc(PAGES * sizeof(*frees.pages));
 	err = frees.pages ? read_arenas(reading, &frees) : -ENOMEM;
 	free(frees.pages);

@@ -1088,7 +1088,7 @@ static int name_blocks(struct host_memory *host)
 			err = name_range(host, range, name);
 	}
 	map64__free(sums);
-	host_memory__set_held(host, NULL, 0);
+	host_memory__set_held(host, /*held=*/NULL, 0);
 	return err;
 }
 

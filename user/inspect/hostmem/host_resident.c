@@ -478,11 +478,11 @@ static int add_words(void *ctx, uint64_t start, const uint64_t *words, size_t n)
 		if (!is_resident(adding->resident, word))
 			continue;
 		if (word & WORD_EXCLUSIVE)
-			add_page(adding, file, 1);
+			add_page(adding, file, /*count=*/1);
 		else if (adding->resident->counts >= 0 && (adding->shares || !file))
 			adding->resident->frames[open++] = (word & WORD_FRAME) << 1 | file;
 		else /* shared; its exact share is not wanted or not known */
-			add_page(adding, file, 2);
+			add_page(adding, file, /*count=*/2);
 	}
 	return add_counted(adding, open);
 }

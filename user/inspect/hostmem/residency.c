@@ -52,10 +52,10 @@ static int divide_map(const struct residency *residency, const struct map *map, 
 		uint64_t from = asked->start > at ? asked->start : at;
 		uint64_t to = asked->end < map->end ? asked->end : map->end;
 
-		err = add_part(parts, at, from, SIZE_MAX) ?: add_part(parts, from, to, i);
+		err = add_part(parts, at, from, /*asked=*/SIZE_MAX) ?: add_part(parts, from, to, i);
 		at = to;
 	}
-	return err ?: add_part(parts, at, map->end, SIZE_MAX);
+	return err ?: add_part(parts, at, map->end, /*asked=*/SIZE_MAX);
 }
 
 /* Scales the parts' bytes, whose sum is `sum`, so that their sum is `bytes`, the mapping's. */

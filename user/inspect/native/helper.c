@@ -407,7 +407,8 @@ static uint32_t module_of(void **userdata)
 static int find_elf(Dwfl_Module *mod, void **userdata, const char *name, Dwarf_Addr base,
 		    char **file_name, Elf **elf)
 {
-	int fd = ask_file(current->fd, WIRE_NEED_ELF, 0, module_of(userdata), NULL, 0, NULL);
+	int fd = ask_file(current->fd, WIRE_NEED_ELF, 0, module_of(userdata), /*build_id=*/NULL, 0,
+			  NULL);
 
 	(void)mod, (void)base, (void)elf;
 	*file_name = strdup(name);
@@ -596,7 +597,7 @@ static struct unwind *new_unwind(int fd)
 	if (!unwind->dwfl)
 		return NULL;
 	current = unwind;
-	set_modules(unwind, NULL, 0);
+	set_modules(unwind, /*modules=*/NULL, 0);
 	return attach(unwind) ? unwind : NULL;
 }
 

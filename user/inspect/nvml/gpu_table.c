@@ -46,13 +46,14 @@ static void judge(struct gpu_holder *h, const struct holder_processes *all, uint
 	if (p->state == 'Z' && p->threads_left)
 		add_reason(h, 32, "its main thread has ended, and others have not");
 	else if (p->state == 'Z')
-		add_reason(h, 32, "it has ended, and its parent %d has not collected it",
+		add_reason(h, /*rank=*/32, "it has ended, and its parent %d has not collected it",
 			   (int)p->parent);
 	if (p->parent_gone)
 		add_reason(h, 8, "parent gone");
 	h->left_over = (h->rank || p->container_gone) && !may_be_another(h, all);
 	if (h->idle_known && h->idle >= idle)
-		add_reason(h, 2, h->idle_by_driver ? "idle for %s" : "no thread has run for %s",
+		add_reason(h, /*rank=*/2,
+			   h->idle_by_driver ? "idle for %s" : "no thread has run for %s",
 			   text__time(time, sizeof(time), h->idle));
 	if (p->container_gone)
 		add_reason(h, 16, "its container no longer exists");

@@ -178,7 +178,7 @@ static void find_order(struct nvml *s)
 	else if (!err || err == -ENOENT)
 		s->n_order = nvml__order(err ? NULL : visible, uuid, n, sorted, order);
 	else if (n == 1)
-		s->n_order = nvml__order(NULL, uuid, 1, /*sorted=*/true, order);
+		s->n_order = nvml__order(/*visible=*/NULL, uuid, 1, /*sorted=*/true, order);
 	for (int i = 0; i < s->n_order; i++)
 		s->order[i] = gpu[order[i]];
 	maps__free(&maps);

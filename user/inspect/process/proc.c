@@ -133,7 +133,7 @@ static int read_stat(int dirfd, const char *name, struct stat_line *ret)
 	char state;
 	int err, items;
 
-	err = read_file(dirfd, name, 1024, 64 << 10, &text, &len);
+	err = read_file(dirfd, name, /*first=*/1024, 64 << 10, &text, &len);
 	if (err)
 		return err;
 	after_name = strrchr(text, ')');
@@ -172,7 +172,7 @@ static int check_namespace(int pidfd, pid_t pid)
 	int err;
 
 	snprintf(name, sizeof(name), "/proc/self/fdinfo/%d", pidfd);
-	err = read_file(AT_FDCWD, name, 1024, 64 << 10, &text, &len);
+	err = read_file(AT_FDCWD, name, /*first=*/1024, 64 << 10, &text, &len);
 	if (err)
 		return err;
 	line = strstr(text, "\nPid:");
@@ -192,7 +192,7 @@ static int read_comm(int dirfd, const char *name, char *buf, size_t size)
 
 	if (!size)
 		return -EINVAL;
-	err = read_file(dirfd, name, 64, 4096, &text, &len);
+	err = read_file(dirfd, name, /*first=*/64, /*max=*/4096, &text, &len);
 	if (err)
 		return err == -ENOENT ? -ESRCH : err;
 	end = memrchr(text, '\n', len);

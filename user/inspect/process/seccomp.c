@@ -58,7 +58,7 @@ bool seccomp__filters_returns(void)
 		return known == FILTERED;
 	/* If the child failed, assume that filters apply. */
 	known = !subprocess__start(&(struct subprocess_opts){ .main = try_uretprobe }, &p) &&
-				subprocess__wait(&p, -1, &status) &&
+				subprocess__wait(&p, /*ms=*/-1, &status) &&
 				(WIFSIGNALED(status) || WEXITSTATUS(status) == NOT_FILTERED)
 			? NOT_FILTERED
 			: FILTERED;

@@ -538,7 +538,7 @@ static int read_inline(struct pymem *mem, uint64_t type, uint64_t values, struct
 	int err = pymem__u64(mem, type + mem->layout->ht_cached_keys, &keys)
 			  ?: read_keys(mem, keys, &k);
 
-	return err ?: read_split(mem, &k, values, SIZE_MAX, it);
+	return err ?: read_split(mem, &k, values, /*used=*/SIZE_MAX, it);
 }
 
 /* Reads the attributes once. -EAGAIN: they moved to another dict meanwhile. */

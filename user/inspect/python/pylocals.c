@@ -63,7 +63,7 @@ static int read_name(struct pymem *mem, uint64_t tuple, uint64_t i, char *buf, s
 {
 	uint64_t str;
 	int err = pymem__u64(mem, tuple + mem->layout->tuple_item + 8 * i, &str)
-			  ?: pystr__read(mem, str, buf, size, NULL);
+			  ?: pystr__read(mem, str, buf, size, /*cut=*/NULL);
 
 	return err < 0 ? err : 0;
 }

@@ -22,7 +22,7 @@ int pyobj__str(const struct python *py, uint64_t obj, char *buf, size_t size)
 	int len;
 
 	pymem__init(&mem, py, false);
-	len = pystr__read(&mem, obj, tmp, size < sizeof(tmp) ? size : sizeof(tmp), NULL);
+	len = pystr__read(&mem, obj, tmp, size < sizeof(tmp) ? size : sizeof(tmp), /*cut=*/NULL);
 	pymem__fini(&mem);
 	if (len < 0)
 		return len;
@@ -93,7 +93,7 @@ static int read_code_str(struct pymem *mem, uint64_t code, unsigned at, char *bu
 	uint64_t obj;
 	int err;
 
-	err = pymem__u64(mem, code + at, &obj) ?: pystr__read(mem, obj, buf, size, NULL);
+	err = pymem__u64(mem, code + at, &obj) ?: pystr__read(mem, obj, buf, size, /*cut=*/NULL);
 	return err < 0 ? err : 0;
 }
 
@@ -178,7 +178,8 @@ int pyobj__dict_each(const struct python *py, uint64_t dict,
 static int dict_get(struct pymem *mem, uint64_t dict, const char *key, uint64_t *value)
 {
 	struct pyitems it = { 0 };
-	int err = pydict__items(mem, dict, &it) ?: pystr__find(mem, &it, key, NULL, value);
+	int err = pydict__items(mem, dict, &it)
+			  ?: pystr__find(mem, &it, key, /*known=*/NULL, value);
 
 	pyitems__fini(&it);
 	return err;
@@ -206,7 +207,8 @@ int pyobj__attr(const struct python *py, uint64_t obj, const char *name, uint64_
 	err = pydict__type_of(&mem, obj, &type) ?: pydict__check_kind(&mem, type, PYTYPE_TYPE);
 	if (err)
 		goto out;
-	err = pydict__attrs(&mem, obj, type, &it) ?: pystr__find(&mem, &it, name, NULL, value);
+	err = pydict__attrs(&mem, obj, type, &it)
+		      ?: pystr__find(&mem, &it, name, /*known=*/NULL, value);
 out:
 	pyitems__fini(&it);
 	pymem__fini(&mem);

@@ -218,7 +218,7 @@ static int identify_by_sys(struct python *py, const char **why)
 	for (size_t i = 0; named < 0 && i < py->nr_files; i++)
 		named = parse_minor(py->file[i].path);
 	for (int minor = 8; minor <= 10; minor++) {
-		if (!use_row(py, 3, minor, -1, /*free_threaded=*/false))
+		if (!use_row(py, /*major=*/3, minor, /*micro=*/-1, /*free_threaded=*/false))
 			continue;
 		hex = hexversion_of_sys(py);
 		if (hex >> 16 == (0x300u | (unsigned)minor)) {
@@ -229,10 +229,10 @@ static int identify_by_sys(struct python *py, const char **why)
 	if (named < 0)
 		return python__refuse(why, -ENOTSUP, "a Python before 3.11 of unknown version (%s)",
 				      py->file[0].path);
-	if (named > 10 && pylayout__find(3, named, /*free_threaded=*/false))
+	if (named > 10 && pylayout__find(/*major=*/3, named, /*free_threaded=*/false))
 		return python__refuse(why, -ENOTSUP,
 				      "a Python 3.%d that does not export Py_Version", named);
-	if (!use_row(py, 3, named, -1, /*free_threaded=*/false))
+	if (!use_row(py, /*major=*/3, named, /*micro=*/-1, /*free_threaded=*/false))
 		return unknown_version(3, named, why);
 	return 0;
 }

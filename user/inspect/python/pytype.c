@@ -65,7 +65,7 @@ int pytype__attr(struct pymem *mem, uint64_t type, const char *name, uint64_t *v
 		return err;
 	if (!dict)
 		return -ENOENT;
-	err = pydict__items(mem, dict, &it) ?: pystr__find(mem, &it, name, NULL, value);
+	err = pydict__items(mem, dict, &it) ?: pystr__find(mem, &it, name, /*known=*/NULL, value);
 	pyitems__fini(&it);
 	return err;
 }

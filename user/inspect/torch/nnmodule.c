@@ -777,7 +777,7 @@ static bool recheck_strays(struct nnmodules *modules)
 			i++;
 			continue;
 		}
-		map64__del(modules->stray_at, stray->addr, NULL);
+		map64__del(modules->stray_at, stray->addr, /*old=*/NULL);
 		free(stray->name);
 		*stray = modules->strays[--modules->nstrays];
 		/* The key exists, so this needs no memory. */

@@ -119,9 +119,10 @@ static int is_parallel(struct walk *walk, struct nntree_type *type)
 	int err;
 
 	if (type->parallel == PARALLEL_UNKNOWN) {
-		err = pytype__is_a(walk->mem, type->addr, "DistributedDataParallel", NULL);
+		err = pytype__is_a(walk->mem, type->addr, "DistributedDataParallel",
+				   /*module=*/NULL);
 		if (!err)
-			err = pytype__is_a(walk->mem, type->addr, "DataParallel", NULL);
+			err = pytype__is_a(walk->mem, type->addr, "DataParallel", /*module=*/NULL);
 		if (err < 0)
 			return err;
 		type->parallel = err ? PARALLEL_YES : PARALLEL_NO;

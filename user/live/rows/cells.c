@@ -113,7 +113,8 @@ static char *tree_words(char *buf, const struct live_row *r, int width)
 	if (row.module && strlen(row.module) > skip)
 		row.module += skip;
 	room = width - indent - 2;
-	words__where(name, &row, BY_LAYER, NULL, (size_t)(room > NAME_LEAST ? room : NAME_LEAST));
+	words__where(name, &row, BY_LAYER, /*cwd=*/NULL,
+		     (size_t)(room > NAME_LEAST ? room : NAME_LEAST));
 	snprintf(buf, REPORT_TEXT, "%*s%c %.*s", indent, "", r->has_inside ? mark : ' ',
 		 REPORT_TEXT - 80, name);
 	return buf;

@@ -68,7 +68,7 @@ static void note_step_end(struct live_proc *p, uint64_t time)
 	struct model_device d;
 
 	p->ends++;
-	if (p->ends <= FIRST_WHOLE_STEP || !model__noted(p->model, ROWS_AT_BASE, NULL)) {
+	if (p->ends <= FIRST_WHOLE_STEP || !model__noted(p->model, ROWS_AT_BASE, /*time=*/NULL)) {
 		p->by_steps = true;
 		p->base_end = p->ends;
 		model__note(p->model, ROWS_AT_BASE, time);
@@ -232,7 +232,8 @@ void live_proc__set_time(struct live_proc *p, uint64_t now, uint64_t events, uin
 	p->now = now > p->now ? now : p->now;
 	p->events = events;
 	p->lost = lost;
-	if (!p->by_steps && model__devices(p->model) && !model__noted(p->model, ROWS_AT_BASE, NULL))
+	if (!p->by_steps && model__devices(p->model) &&
+	    !model__noted(p->model, ROWS_AT_BASE, /*time=*/NULL))
 		model__note(p->model, ROWS_AT_BASE, p->now);
 	for (size_t i = 0; i < model__devices(p->model); i++) {
 		struct model_device d;

@@ -352,7 +352,7 @@ static int fetch(struct live_rows *r, const struct model *m, size_t device,
 		err = fetch_rows(r, m, device, ROWS_TOTAL, &f->ever, &f->n_ever);
 	if (err)
 		return err;
-	if (model__noted(m, ROWS_AT_BASE, NULL)) {
+	if (model__noted(m, ROWS_AT_BASE, /*time=*/NULL)) {
 		err = fetch_rows(r, m, device, ROWS_AT_BASE, &f->base, &f->n_base);
 		if (err)
 			return err;

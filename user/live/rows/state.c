@@ -235,7 +235,7 @@ void live_state__fold(struct live_state *s, uint64_t key)
 {
 	if (!s->folded && !(s->folded = map64__new()))
 		return;
-	if (!map64__del(s->folded, key, NULL))
+	if (!map64__del(s->folded, key, /*old=*/NULL))
 		map64__set(s->folded, key, 1);
 	live_state__settle(s);
 }

@@ -155,13 +155,13 @@ static void draw_stack(struct page *g, const struct live_proc *proc, const struc
 			 text__clean(cls, sizeof(cls), r->node_class, strlen(r->node_class)));
 	print_line(g, 0, INK_BOLD, "%s", text);
 	if (!s.n)
-		print_line(g, 2, INK_DIM, "%s",
+		print_line(g, /*indent=*/2, INK_DIM, "%s",
 			   r->before_attach ? "allocated before attach: no stack was recorded"
 					    : "no Python frames");
 	for (uint32_t k = 0; k < s.n && k < FRAMES; k++)
 		draw_frame(g, proc->dict, s.frames[k], r);
 	if (s.n > FRAMES)
-		print_line(g, 2, INK_DIM, "+ %u more frames", s.n - FRAMES);
+		print_line(g, /*indent=*/2, INK_DIM, "+ %u more frames", s.n - FRAMES);
 }
 
 /* Lists the objects that hold the row's memory from before attach. */
@@ -217,7 +217,8 @@ static void draw_all(struct page *g, struct live_state *s, const struct live_row
 	char where[REPORT_TEXT];
 
 	print_line(g, 0, INK_BOLD, "%.900s",
-		   live_cells__where(where, live_state__by(s), proc->facts, r, NULL, g->p->columns,
+		   live_cells__where(where, live_state__by(s), proc->facts, r, /*growth=*/NULL,
+				     g->p->columns,
 				     /*tree=*/false));
 	draw_figures(g, r, live_state__table(s));
 	if (r->row.before_attach) {

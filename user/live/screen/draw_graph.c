@@ -49,10 +49,10 @@ static void draw_column(struct paint *p, int x, int y, int rows, const struct gr
 			sign = held ? "#" : ":";
 			if (p->unicode)
 				sign = full && !held ? "\u2592" : blocks[here];
-			paint__put(p, y + rows - 1 - r, x, 1, held ? INK_ALLOCATED : INK_WITHIN,
-				   sign);
+			paint__put(p, y + rows - 1 - r, x, /*width=*/1,
+				   held ? INK_ALLOCATED : INK_WITHIN, sign);
 		} else if (r == line) {
-			paint__put(p, y + rows - 1 - r, x, 1, INK_RESERVED,
+			paint__put(p, y + rows - 1 - r, x, /*width=*/1, INK_RESERVED,
 				   p->unicode ? "\u2500" : "-");
 		}
 	}
@@ -73,7 +73,7 @@ static void draw_axis(struct paint *p, int y, int rows, uint64_t top)
 			live__bytes(text, half ? top / 2 : top);
 			paint__right(p, y + r, 0, AXIS - 2, INK_DIM, zero ? "0" : text);
 		}
-		paint__put(p, y + r, AXIS - 1, 1, INK_DIM, p->unicode ? edge : "|");
+		paint__put(p, y + r, AXIS - 1, /*width=*/1, INK_DIM, p->unicode ? edge : "|");
 	}
 }
 
@@ -84,8 +84,8 @@ static void draw_time(struct paint *p, int y, uint64_t width, size_t columns, bo
 	char ago[24];
 	const char *legend = "# always allocated  : at times  - reserved";
 
-	paint__put(p, y, AXIS, 14, INK_DIM, live__ago(ago, width * columns));
-	paint__right(p, y, p->columns - 4, 4, INK_DIM, "now");
+	paint__put(p, y, AXIS, /*width=*/14, INK_DIM, live__ago(ago, width * columns));
+	paint__right(p, y, p->columns - 4, /*width=*/4, INK_DIM, "now");
 	if (marks)
 		return;
 	if (p->unicode)
@@ -138,8 +138,9 @@ static void draw_mark(struct paint *p, struct marked *m, int x, const char *raw)
 	/* Skip the highest row where it has the name of a later mark. */
 	for (int r = x >= m->used_from; r < m->rows; r++)
 		if ((uint64_t)(m->rows - 1 - r) * 8 >= most)
-			paint__put(p, m->y + r, AXIS + x, 1, INK_BOLD, p->unicode ? "\u250a" : "|");
-	paint__put(p, m->y + m->rows, AXIS + x, 1, INK_BOLD, p->unicode ? "\u25b2" : "^");
+			paint__put(p, m->y + r, AXIS + x, /*width=*/1, INK_BOLD,
+				   p->unicode ? "\u250a" : "|");
+	paint__put(p, m->y + m->rows, AXIS + x, /*width=*/1, INK_BOLD, p->unicode ? "\u25b2" : "^");
 	draw_mark_name(p, m, x, text__clean(name, sizeof(name), raw, strlen(raw)));
 }
 

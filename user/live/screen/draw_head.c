@@ -69,7 +69,7 @@ static void draw_bar(struct paint *p, const struct live_state *s, const struct l
 	if (s->nprocs > 1)
 		snprintf(details + strlen(details), sizeof(details) - strlen(details),
 			 " (%zu of %zu)", s->chosen + 1, s->nprocs);
-	report_text__command(cmd, sizeof(cmd), proc->facts, 200);
+	report_text__command(cmd, sizeof(cmd), proc->facts, /*columns=*/200);
 	if (proc->ended)
 		strcat(details, " ENDED");
 	snprintf(text, sizeof(text), " %sPID %d%s  %.1000s", room > 60 ? "memtrace-bpf  " : "",
@@ -142,7 +142,7 @@ static int put_part(struct paint *p, int x, enum ink ink, const char *text)
 
 	if (!width || x + width > p->columns)
 		return x;
-	paint__put(p, 2, x, width, ink, text);
+	paint__put(p, /*y=*/2, x, width, ink, text);
 	return x + width + 2;
 }
 
@@ -230,7 +230,7 @@ void draw_head(struct paint *p, const struct live_state *s)
 
 	draw_bar(p, s, proc, &d, device);
 	if (device < 0) {
-		paint__put(p, 1, 0, p->columns, INK_DIM,
+		paint__put(p, /*y=*/1, 0, p->columns, INK_DIM,
 			   proc ? "no tensor has been allocated or freed so far" : "");
 		return;
 	}

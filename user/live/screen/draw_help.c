@@ -65,7 +65,7 @@ static size_t help_lines(struct paint *p, size_t first, int y, int rows)
 
 	for (const struct live_key_help *h = live_keys__help; h->does; h++)
 		if (!h->keys)
-			n += wrap(&g, NULL, 0, INK_BAR, h->does);
+			n += wrap(&g, /*label=*/NULL, 0, INK_BAR, h->does);
 		else
 			n += wrap(&g, !p->unicode && h->ascii ? h->ascii : h->keys,
 				  LIVE_KEYS_WIDTH + 2, INK_PLAIN, h->does);
@@ -97,8 +97,9 @@ void draw_help__log(struct paint *p, struct live_state *s, int y, int rows)
 		const struct live_message *m = live_state__message(s, i);
 		struct region g = { .p = p, .y = y, .end = y + rows };
 
-		paint__put(p, y, 0, 12, INK_DIM, live__clock(clock, m->time));
-		wrap(&g, NULL, 13, m->level <= LOG_WARN ? INK_WARN : INK_PLAIN, m->text);
+		paint__put(p, y, 0, /*width=*/12, INK_DIM, live__clock(clock, m->time));
+		wrap(&g, /*label=*/NULL, /*x=*/13, m->level <= LOG_WARN ? INK_WARN : INK_PLAIN,
+		     m->text);
 		rows -= g.y - y;
 		y = g.y;
 	}

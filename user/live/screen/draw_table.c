@@ -215,7 +215,7 @@ static void describe_process(char *buf, size_t size, const struct live_proc *pro
 		snprintf(buf, size, "%s",
 			 width < (int)text__width(proc->end) ? "ended" : proc->end);
 	} else if (s && *s && width >= 24) {
-		words__cut(text__clean(clean, sizeof(clean), s, strlen(s)), 20);
+		words__cut(text__clean(clean, sizeof(clean), s, strlen(s)), /*columns=*/20);
 		report_text__command(buf, size, proc->facts,
 				     (size_t)width - text__width(clean) - 1);
 		snprintf(buf + strlen(buf), size - strlen(buf), " %s", clean);
@@ -271,8 +271,8 @@ static void draw_process(struct paint *p, const struct live_proc *proc, int y, b
 		 live__rate(rate, proc->rate));
 	x = paint__put(p, y, 0, p->columns, ink, text) + 1;
 	if (!selected && pace)
-		paint__right(p, y, BEFORE_GROWTH + DEVICE(p), 11, pace > 0 ? INK_GREW : INK_SHRANK,
-			     growth);
+		paint__right(p, y, BEFORE_GROWTH + DEVICE(p), /*width=*/11,
+			     pace > 0 ? INK_GREW : INK_SHRANK, growth);
 	if (p->columns - x < 3)
 		return;
 	describe_process(cmd, sizeof(cmd), proc, p->columns - x);
@@ -298,7 +298,7 @@ void draw_table__processes(struct paint *p, struct live_state *s, int y, int row
 		if (i >= first && i < first + page)
 			draw_process(p, s->procs[i], y++, i == s->selected, i == s->chosen, &sums);
 		else
-			draw_process(p, s->procs[i], -1, /*selected=*/false, /*chosen=*/false,
+			draw_process(p, s->procs[i], /*y=*/-1, /*selected=*/false, /*chosen=*/false,
 				     &sums);
 	}
 	if (sums.reserves)

@@ -184,18 +184,18 @@ static void put_number_if_known(struct json *j, const struct facts *f, const cha
 
 static void put_head(struct json *j, const struct live_proc *p)
 {
-	json__seconds(j, "time", p->now, 6);
+	json__seconds(j, "time", p->now, /*decimals=*/6);
 	json__int(j, "pid", p->pid);
 	put_number_if_known(j, p->facts, "rank");
 	put_fact_if_known(j, p->facts, "comm");
 	put_fact_if_known(j, p->facts, "container");
 	put_fact_if_known(j, p->facts, "pod");
 	json__uint(j, "events", p->events);
-	json__double(j, "events_per_second", p->rate, 1);
+	json__double(j, "events_per_second", p->rate, /*decimals=*/1);
 	json__uint(j, "lost", p->lost);
 	json__uint(j, "steps", model__whole_steps(p->model));
 	if (model__step_time(p->model))
-		json__seconds(j, "step_time", model__step_time(p->model), 9);
+		json__seconds(j, "step_time", model__step_time(p->model), /*decimals=*/9);
 	else
 		json__null(j, "step_time");
 }
@@ -253,7 +253,7 @@ static void put_row(struct json *j, enum live_by by, const struct live_row *r)
 	else
 		json__null(j, "growth");
 	if (r->rates_known) {
-		json__double(j, "allocs_per_second", r->allocs, 3);
+		json__double(j, "allocs_per_second", r->allocs, /*decimals=*/3);
 		json__uint(j, "bytes_per_second", (uint64_t)r->churn);
 	} else {
 		json__null(j, "allocs_per_second");

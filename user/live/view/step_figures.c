@@ -106,7 +106,8 @@ static void put_growth(struct json *j, const struct growth_summary *growth)
 	if (!growth || growth->clock == GROWTH_TIME || !growth_summary__is_known(growth))
 		return;
 	json__double(j, "growth_per_step",
-		     growth->verdict == GROWTH_VERDICT_GROWS ? growth->per_step : 0, 1);
+		     growth->verdict == GROWTH_VERDICT_GROWS ? growth->per_step : 0,
+		     /*decimals=*/1);
 }
 
 /* Adds the device i with its bytes in the last step. Returns 0 or -ENOMEM. */
@@ -211,10 +212,10 @@ static char *write_step(struct step_process *p)
 		return NULL;
 	kept = kept > 4096 ? 4096 : kept;
 	model__step(m, kept - 1, &step);
-	json__seconds(paper.json, "start", step.start, 9);
-	json__seconds(paper.json, "end", step.end, 9);
+	json__seconds(paper.json, "start", step.start, /*decimals=*/9);
+	json__seconds(paper.json, "end", step.end, /*decimals=*/9);
 	if (p->start)
-		json__seconds(paper.json, "time", p->start + step.end, 3);
+		json__seconds(paper.json, "time", p->start + step.end, /*decimals=*/3);
 	/* The beginning of the step that was under way at the attach was not seen. */
 	json__bool(paper.json, "whole", p->steps > 1 || model__whole_steps(m) == p->steps);
 	json__uint(paper.json, "lost", session__lost(p->session));

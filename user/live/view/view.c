@@ -202,7 +202,7 @@ static int run_export(void *ctx)
 
 	log__divert(NULL, NULL);
 	log__close();
-	err = subprocess__close_others(NULL, 0);
+	err = subprocess__close_others(/*keep=*/NULL, 0);
 	caps__only(CAPS_FILES);
 	return err ? EXIT_FAILED : export__run(&job);
 }
@@ -229,7 +229,7 @@ static bool end_export(struct subprocess *p, bool kill)
 
 	if (kill)
 		subprocess__signal(p, SIGTERM);
-	return subprocess__wait(p, -1, &status) && !status;
+	return subprocess__wait(p, /*ms=*/-1, &status) && !status;
 }
 
 /* ---- the view ---- */
@@ -478,7 +478,7 @@ static int put_status(const struct view *v, struct json *j)
 			continue;
 		json__open_object(j, NULL);
 		json__int(j, "pid", p->pid);
-		json__seconds(j, "time", p->now, 3);
+		json__seconds(j, "time", p->now, /*decimals=*/3);
 		json__uint(j, "steps", model__whole_steps(p->model));
 		json__uint(j, "captured", p->events);
 		json__uint(j, "lost", p->lost);
@@ -516,7 +516,7 @@ static void on_control(void *ctx)
 static void open_control(struct view *v)
 {
 	pid_t target = v->loop.args.pid ? v->loop.args.pid : getpid();
-	int err = control__open(target, NULL, handle_request, v, &v->control);
+	int err = control__open(target, /*folder=*/NULL, handle_request, v, &v->control);
 
 	if (err)
 		log_debug("no socket for `memtrace-bpf ctl`: %s", strerror(-err));

@@ -339,7 +339,7 @@ static int end_reading(struct model *m, const struct event *e)
 	if (dev__is_new(dev, e) || !dev->pub.has_totals) {
 		if (dev__is_new(dev, e))
 			dev__begin(m, dev, e);
-		dev__set_totals(m, dev, e, -1);
+		dev__set_totals(m, dev, e, /*phase=*/-1);
 		dev->pub.state = exact ? STATE_FULL : STATE_PARTLY;
 	} else if (dev->pub.state == STATE_NONE ||
 		   (!exact && attribution__is_snapshot(m->attribution))) {

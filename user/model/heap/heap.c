@@ -300,7 +300,7 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	}
 	if (err)
 		return err;
-	dev__set_totals(m, dev, e, -1);
+	dev__set_totals(m, dev, e, /*phase=*/-1);
 	add_to_average(dev, e);
 	return 0;
 }

@@ -201,7 +201,7 @@ static int add_oom(struct model *m, struct dev *dev, const struct event *e)
 
 	if (dev__is_new(dev, e))
 		dev__begin(m, dev, e);
-	dev__set_totals(m, dev, e, -1);
+	dev__set_totals(m, dev, e, /*phase=*/-1);
 	dev->pub.ooms++;
 	dev->life.failed = true;
 	if (!number && m->opts.at == AT_OOM)
@@ -865,7 +865,8 @@ void model__finish(struct model *m, uint64_t now)
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		if (!m->devs[i]->any) {
 			dev__begin(m, m->devs[i], &(struct event){ .time = now });
-			dev__set_totals(m, m->devs[i], &(struct event){ .time = now }, -1);
+			dev__set_totals(m, m->devs[i], &(struct event){ .time = now },
+					/*phase=*/-1);
 		}
 	for (uint32_t i = 0; m->opts.at == AT_END && i < m->ndevs; i++)
 		dev__mark(m, m->devs[i], now);

@@ -595,15 +595,15 @@ void rolling_view__json(const struct rolling_view *v, struct json *j)
 	json__open_object(j, "rolling");
 	json__string(j, "folder", folder__path(v->folder));
 	json__string(j, "segment", v->entries[v->picked].file);
-	json__seconds(j, "segment_from", v->entries[v->picked].from, 9);
-	json__seconds(j, "segment_to", v->entries[v->picked].to, 9);
+	json__seconds(j, "segment_from", v->entries[v->picked].from, /*decimals=*/9);
+	json__seconds(j, "segment_to", v->entries[v->picked].to, /*decimals=*/9);
 	json__uint(j, "segments", v->n);
 	json__bool(j, "peak_dropped", v->at == AT_PEAK && v->peak_gone);
-	json__seconds(j, "duration", v->last, 9);
+	json__seconds(j, "duration", v->last, /*decimals=*/9);
 	json__uint(j, "events", v->events);
 	json__uint(j, "lost", v->lost);
 	json__uint(j, "steps", v->steps);
-	json__seconds(j, "dropped_until", gone, 9);
+	json__seconds(j, "dropped_until", gone, /*decimals=*/9);
 	json__uint(j, "dropped_events", events);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < v->n_devices; i++) {
@@ -614,7 +614,7 @@ void rolling_view__json(const struct rolling_view *v, struct json *j)
 		json__uint(j, "allocated", d->allocated);
 		json__uint(j, "reserved", d->reserved);
 		json__uint(j, "peak_allocated", d->peak_allocated);
-		json__seconds(j, "peak_time", d->peak_time, 9);
+		json__seconds(j, "peak_time", d->peak_time, /*decimals=*/9);
 		json__uint(j, "peak_step", d->peak_step);
 		json__uint(j, "peak_step_number", d->peak_step + 1);
 		json__uint(j, "peak_reserved", d->peak_reserved);

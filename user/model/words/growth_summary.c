@@ -679,7 +679,7 @@ char *growth_summary__inside(const struct growth_inside *in, const char *cwd,
 	snprintf(buf, GROWTH_SUMMARY_TEXT, "%s calls of the model in %s kept %s each at %.1100s",
 		 text__count(count, sizeof(count), in->calls), text__step(step, in->step),
 		 growth_summary__signed(rate, sizeof(rate), in->line->per_step) + 1,
-		 words__location(where, &in->line->row, cwd, 200));
+		 words__location(where, &in->line->row, cwd, /*columns=*/200));
 	return buf;
 }
 
@@ -692,11 +692,11 @@ char *growth_summary__drivers(const struct growth_peaks *p, const char *cwd,
 	*buf = '\0';
 	if (p->line)
 		len = snprintf(buf, GROWTH_SUMMARY_TEXT, "most of it at %.900s",
-			       words__location(where, &p->line->row, cwd, 200));
+			       words__location(where, &p->line->row, cwd, /*columns=*/200));
 	if (p->input.file)
 		snprintf(buf + len, GROWTH_SUMMARY_TEXT - len,
 			 "%swith the input of %.900s, %s in the last one", len ? ", " : "",
-			 words__location(where, &p->input, cwd, 200),
+			 words__location(where, &p->input, cwd, /*columns=*/200),
 			 text__bytes(bytes, sizeof(bytes), p->input.bytes));
 	return buf;
 }
@@ -709,7 +709,7 @@ static void say_little(const struct growth_summary *s, char *buf, size_t size)
 	snprintf(buf, size, "for %s/%s at %.1100s",
 		 growth_summary__signed(rate, sizeof(rate), s->little->per_step),
 		 growth_summary__unit(&s->growth),
-		 words__location(where, &s->little->row, s->cwd, 200));
+		 words__location(where, &s->little->row, s->cwd, /*columns=*/200));
 }
 
 /* Writes what was judged: "43 steps", "40.0 s". */
@@ -799,7 +799,8 @@ static void say_where(const struct growth_summary *s, char *buf, size_t size)
 	else if (is_not_sampled(s))
 		snprintf(buf, size, " in small blocks, whose stacks were not recorded (--cost)");
 	else
-		snprintf(buf, size, " at %s", words__location(place, &s->line->row, s->cwd, 200));
+		snprintf(buf, size, " at %s",
+			 words__location(place, &s->line->row, s->cwd, /*columns=*/200));
 }
 
 char *growth_summary__say(const struct growth_summary *s, char buf[GROWTH_SUMMARY_TEXT])
@@ -924,7 +925,7 @@ static void put_line(struct json *j, const struct growth_summary *s)
 	json__uint(j, "bytes", r->bytes);
 	json__uint(j, "count", r->count);
 	json__uint(j, "lines", s->lines);
-	json__double(j, clock_words[s->clock].lines_key, s->lines_per_step, 3);
+	json__double(j, clock_words[s->clock].lines_key, s->lines_per_step, /*decimals=*/3);
 }
 
 /* Writes when the device is full; null: not known. */
@@ -939,7 +940,7 @@ static void put_full(struct json *j, const struct growth_summary *s)
 	json__uint(j, "room", s->room);
 	json__uint_or_null(j, "steps", s->clock != GROWTH_TIME, (uint64_t)s->steps_left);
 	if (s->seconds_left > 0)
-		json__double(j, "seconds", s->seconds_left, 1);
+		json__double(j, "seconds", s->seconds_left, /*decimals=*/1);
 	else
 		json__null(j, "seconds");
 	json__close_object(j);
@@ -973,9 +974,9 @@ void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
 	json__string(j, "text", growth_summary__say(s, text));
 	if (s->verdict == GROWTH_VERDICT_GROWS) {
 		json__string(j, "part", parts[s->part]);
-		json__double(j, growth_summary__rate_key(s->clock), s->per_step, 3);
+		json__double(j, growth_summary__rate_key(s->clock), s->per_step, /*decimals=*/3);
 		if (s->per_minute > 0)
-			json__double(j, "bytes_per_minute", s->per_minute, 3);
+			json__double(j, "bytes_per_minute", s->per_minute, /*decimals=*/3);
 		else
 			json__null(j, "bytes_per_minute");
 		json__string(j, "confidence", trend__confidence(s->confidence));

@@ -159,8 +159,8 @@ static int print_parts(FILE *out, const struct host_sheet *s, size_t columns)
 	err = grid__error(grid);
 	if (err)
 		goto out;
-	grid__last_goes(grid, 1);
-	room = grid__fit(grid, columns, 40, COL_NR);
+	grid__last_goes(grid, /*goes=*/1);
+	room = grid__fit(grid, columns, /*wanted=*/40, COL_NR);
 	grid__print_titles(grid, out, text__colour(out), "Contains");
 	for (size_t i = 0; i < n_items; i++) {
 		const char *meaning = parts[items[i].part].meaning;

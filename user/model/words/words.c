@@ -133,7 +133,7 @@ void words__put_window(struct json *j, const struct model *m)
 	uint64_t from;
 
 	if (model__window(m, &from))
-		json__seconds(j, "window_start", from, 9);
+		json__seconds(j, "window_start", from, /*decimals=*/9);
 }
 
 const char *words__see_all(void)

@@ -282,7 +282,7 @@ static void put_time(struct json *j, const char *key, const struct facts *f, con
 	uint64_t n;
 
 	if (facts__number(f, fact, &n))
-		json__seconds(j, key, n, 9);
+		json__seconds(j, key, n, /*decimals=*/9);
 }
 
 static void put_signal(struct json *j, const struct facts *f)

@@ -96,8 +96,8 @@ static void write_entry(struct json *j, const struct folder_entry *e)
 	put_text(j, "host", e->host);
 	put_text(j, "begin", e->begin);
 	put_text(j, "end", e->end);
-	json__seconds(j, "from", e->from, 9);
-	json__seconds(j, "to", e->to, 9);
+	json__seconds(j, "from", e->from, /*decimals=*/9);
+	json__seconds(j, "to", e->to, /*decimals=*/9);
 	put_known(j, "first_step", e->first_step);
 	put_known(j, "last_step", e->last_step);
 	put_text(j, "began", e->began);
@@ -151,8 +151,8 @@ static int write_index(FILE *out, const void *ctx)
 	json__open_array(j, "gaps");
 	for (size_t i = 0; i < f->n_gaps; i++) {
 		json__open_object(j, NULL);
-		json__seconds(j, "from", f->gaps[i].from, 9);
-		json__seconds(j, "to", f->gaps[i].to, 9);
+		json__seconds(j, "from", f->gaps[i].from, /*decimals=*/9);
+		json__seconds(j, "to", f->gaps[i].to, /*decimals=*/9);
 		json__uint(j, "events", f->gaps[i].events);
 		json__uint(j, "bytes", f->gaps[i].bytes);
 		put_text(j, "why", f->gaps[i].why);

@@ -512,7 +512,7 @@ int mtr_writer__flush(struct mtr_writer *w)
 	if (err || (w->full && w->opts.max_size))
 		return err;
 	before = w->out.len;
-	err = append_facts(w, NULL, room_left(w));
+	err = append_facts(w, /*dropped=*/NULL, room_left(w));
 	if (err == -EFBIG) /* what was left out follows at the end, which has room for it */
 		err = 0;
 	if (err) {
@@ -554,7 +554,7 @@ struct mtr_writer *mtr_writer__new(int fd, const struct dict *d, const struct fa
 		err = -EFBIG;
 		goto fail;
 	}
-	err = append_facts(w, NULL, UINT64_MAX) ?: write_out(w);
+	err = append_facts(w, /*dropped=*/NULL, UINT64_MAX) ?: write_out(w);
 	if (err)
 		goto fail;
 	return w;

@@ -63,8 +63,8 @@ void tiling__set_expandable(struct tiling *t)
 /* Forgets a free range. */
 static void remove_range(struct tiling *t, uint64_t addr, uint64_t size)
 {
-	map64__del(t->free_at, addr, NULL);
-	map64__del(t->free_end, addr + size, NULL);
+	map64__del(t->free_at, addr, /*old=*/NULL);
+	map64__del(t->free_end, addr + size, /*old=*/NULL);
 }
 
 /* Adds a free range, unless it is empty. Returns 0 or -ENOMEM. */
@@ -168,8 +168,8 @@ int tiling__drop_segment(struct tiling *t, uint64_t addr, uint64_t size, bool ma
 	if (bad_range(addr, size))
 		return 0;
 	if (!mapped) {
-		map64__del(t->begins, addr, NULL);
-		map64__del(t->ends, addr + size, NULL);
+		map64__del(t->begins, addr, /*old=*/NULL);
+		map64__del(t->ends, addr + size, /*old=*/NULL);
 	}
 	return cut_range(t, addr, size);
 }

@@ -638,7 +638,7 @@ static int on_alloc(struct torch_snapshot *s, struct track *t, const struct snap
 	e->addr = entry->addr;
 	e->requested = entry->size < size ? entry->size : size;
 	e->cuda_stream = entry->stream;
-	map64__del(s->names, entry->addr, NULL); /* its free may be missing */
+	map64__del(s->names, entry->addr, /*old=*/NULL); /* its free may be missing */
 	return name_block(s, t, entry->addr, size, entry->metadata);
 }
 
@@ -647,7 +647,7 @@ static int on_free(struct torch_snapshot *s, struct track *t, const struct snaps
 	struct event *e;
 	uint64_t size;
 
-	map64__del(s->names, entry->addr, NULL);
+	map64__del(s->names, entry->addr, /*old=*/NULL);
 	if (tiling__free_block(t->tiling, entry->addr, &size) ||
 	    (!t->completes && tiling__reuse_block(t->tiling, entry->addr)))
 		return -ENOMEM;
@@ -668,7 +668,7 @@ static int on_reuse(struct torch_snapshot *s, struct track *t, const struct snap
 	int err = tiling__free_block(t->tiling, entry->addr, &size);
 	struct event *e;
 
-	map64__del(s->names, entry->addr, NULL);
+	map64__del(s->names, entry->addr, /*old=*/NULL);
 	if (err || !size)
 		return err ? err : tiling__reuse_block(t->tiling, entry->addr);
 	t->allocated -= size;
@@ -1202,7 +1202,7 @@ static int make_events(struct torch_snapshot *s)
 		if (err)
 			return err;
 		s->part = PART_END;
-		err = notes_until(s, UINT64_MAX) ?: end_period(s);
+		err = notes_until(s, /*time=*/UINT64_MAX) ?: end_period(s);
 		for (size_t i = 0; i < s->n_tracks && !err; i++)
 			err = list_roles(s, &s->tracks[i]) ?: end_track(s, &s->tracks[i]);
 		return err ? err : 1;

@@ -276,7 +276,7 @@ static const char *why_refused(uint8_t op)
 static int protocol(struct unpickle *u)
 {
 	uint64_t n;
-	int err = get_number(u, 1, &n);
+	int err = get_number(u, /*n=*/1, &n);
 
 	if (err)
 		return err;
@@ -288,7 +288,7 @@ static int frame(struct unpickle *u)
 {
 	uint64_t n;
 
-	return get_number(u, 8, &n);
+	return get_number(u, /*n=*/8, &n);
 }
 
 /* The operations with texts, and those of protocol 0. */
@@ -297,19 +297,19 @@ static int text_operation(struct unpickle *u, uint8_t op)
 	switch (op) {
 	case 'X': /* BINUNICODE */
 	case 'T': /* BINSTRING */
-		return push_sized(u, 4, /*text=*/true);
+		return push_sized(u, /*size=*/4, /*text=*/true);
 	case 0x8c: /* SHORT_BINUNICODE */
 	case 'U':  /* SHORT_BINSTRING */
-		return push_sized(u, 1, /*text=*/true);
+		return push_sized(u, /*size=*/1, /*text=*/true);
 	case 0x8d: /* BINUNICODE8 */
-		return push_sized(u, 8, /*text=*/true);
+		return push_sized(u, /*size=*/8, /*text=*/true);
 	case 'B': /* BINBYTES */
-		return push_sized(u, 4, /*text=*/false);
+		return push_sized(u, /*size=*/4, /*text=*/false);
 	case 'C': /* SHORT_BINBYTES */
-		return push_sized(u, 1, /*text=*/false);
+		return push_sized(u, /*size=*/1, /*text=*/false);
 	case 0x8e: /* BINBYTES8 */
 	case 0x96: /* BYTEARRAY8 */
-		return push_sized(u, 8, /*text=*/false);
+		return push_sized(u, /*size=*/8, /*text=*/false);
 	case 'V': /* UNICODE */
 		return push_unicode_line(u);
 	case 'S': /* STRING */
@@ -333,25 +333,25 @@ static int operation(struct unpickle *u, uint8_t op)
 
 	switch (op) {
 	case 'h': /* BINGET */
-		return memo_index(u, 1, /*put=*/false);
+		return memo_index(u, /*size=*/1, /*put=*/false);
 	case 'j': /* LONG_BINGET */
-		return memo_index(u, 4, /*put=*/false);
+		return memo_index(u, /*size=*/4, /*put=*/false);
 	case 'q': /* BINPUT */
-		return memo_index(u, 1, /*put=*/true);
+		return memo_index(u, /*size=*/1, /*put=*/true);
 	case 'r': /* LONG_BINPUT */
-		return memo_index(u, 4, /*put=*/true);
+		return memo_index(u, /*size=*/4, /*put=*/true);
 	case 0x94: /* MEMOIZE */
 		return nested__memoize(v);
 	case 'J': /* BININT */
-		return push_int(u, 4);
+		return push_int(u, /*n=*/4);
 	case 'K': /* BININT1 */
-		return push_int(u, 1);
+		return push_int(u, /*n=*/1);
 	case 'M': /* BININT2 */
-		return push_int(u, 2);
+		return push_int(u, /*n=*/2);
 	case 0x8a: /* LONG1 */
-		return push_sized_long(u, 1);
+		return push_sized_long(u, /*size=*/1);
 	case 0x8b: /* LONG4 */
-		return push_sized_long(u, 4);
+		return push_sized_long(u, /*size=*/4);
 	case 'G': /* BINFLOAT */
 		return push_other(u, 8);
 	case 'N': /* NONE */

@@ -45,7 +45,7 @@ bool detail__read(const struct facts *f, struct detail *ret)
 	int len, got;
 
 	*ret = (struct detail){ .limit = read_number(f, "cost.limit", 0),
-				.share = read_number(f, "cost.share", -1) };
+				.share = read_number(f, "cost.share", /*unknown=*/-1) };
 	for (; ret->n < DETAIL_MAX; text += len) {
 		struct detail_change *c = &ret->at[ret->n];
 
@@ -163,20 +163,20 @@ void detail__put(struct json *j, const struct facts *f)
 	if (!detail__read(f, &d))
 		return;
 	json__open_object(j, "detail");
-	json__double(j, "limit", d.limit, 6);
+	json__double(j, "limit", d.limit, /*decimals=*/6);
 	if (d.share >= 0)
-		json__double(j, "share", d.share, 6);
+		json__double(j, "share", d.share, /*decimals=*/6);
 	else
 		json__null(j, "share");
 	json__string(j, "text", *detail__sentence(text, sizeof(text), f) ? text : NULL);
 	json__open_array(j, "changes");
 	for (size_t i = 0; i < d.n; i++) {
 		json__open_object(j, NULL);
-		json__seconds(j, "time", d.at[i].time, 9);
+		json__seconds(j, "time", d.at[i].time, /*decimals=*/9);
 		json__bool(j, "backward_nodes", !(d.at[i].off & MT_OFF_NODES));
 		json__bool(j, "module_calls", !(d.at[i].off & MT_OFF_MODULES));
 		json__uint(j, "sampled_below", d.at[i].below);
-		json__double(j, "share_before", d.at[i].share / MILLION, 6);
+		json__double(j, "share_before", d.at[i].share / MILLION, /*decimals=*/6);
 		json__close_object(j);
 	}
 	json__close_array(j);

@@ -202,7 +202,8 @@ static int init_tables(struct dict *d)
 static bool lacks_first_entries(struct dict *d)
 {
 	return dict__string(d, "", 0) || dict__loc(d, (struct dict_loc){ 0 }) ||
-	       dict__module(d, (struct dict_module){ 0 }) || dict__stack(d, NULL, 0, MT_WALK_OK) ||
+	       dict__module(d, (struct dict_module){ 0 }) ||
+	       dict__stack(d, /*frames=*/NULL, 0, MT_WALK_OK) ||
 	       dict__thread(d, (struct dict_thread){ 0 }) || dict__node(d, (struct dict_node){ 0 });
 }
 

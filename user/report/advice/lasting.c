@@ -299,7 +299,7 @@ static bool is_bucket(const struct advising *a, const struct ablock *b)
 {
 	return b->window && (b->category == CATEGORY_UNKNOWN || b->category == CATEGORY_GRADIENT) &&
 	       advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
-					   NULL) &&
+					   /*func=*/NULL) &&
 	       (advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",
 					    "_ddp_init_helper") ||
 		advice_lasting__stack_is_in(a->d, b->stack, "torch/nn/parallel/distributed.py",

@@ -660,7 +660,7 @@ char *advice__location(const struct advising *a, const struct row *r)
 {
 	char buf[REPORT_TEXT];
 
-	return strdup(words__location(buf, r, facts__get(a->f, "cwd"), 60));
+	return strdup(words__location(buf, r, facts__get(a->f, "cwd"), /*columns=*/60));
 }
 
 char *advice__line(const struct advising *a, uint32_t stack)

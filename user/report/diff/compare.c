@@ -598,7 +598,7 @@ int compare_text__print(FILE *out, const struct compared *all, size_t n,
 		grid__show(grid, COL_MOST, false);
 	}
 	/* A short path is useless, so it goes last. */
-	grid__last_goes(grid, 5);
+	grid__last_goes(grid, /*goes=*/5);
 	room = grid__fit(grid, width, WHERE_WANTED, COL_NR);
 	grid__print_titles(grid, out, report_text__colour(out, o),
 			   room > WHERE_WANTED ? "Where it peaks" : "Peaks in");
@@ -665,7 +665,7 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n,
 	      "|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
 	      out);
 	for (size_t i = 0; i < n; i++) {
-		fill_cells(cells, &all[i], i ? &all[0] : NULL, REPORT_TEXT, 60);
+		fill_cells(cells, &all[i], i ? &all[0] : NULL, REPORT_TEXT, /*room=*/60);
 		fputc('|', out);
 		for (int col = 0; col < COL_NR; col++)
 			put_cell(out, col == COL_NAME ? cells->name : cells->text[col]);
@@ -683,7 +683,7 @@ int compare_markdown__print(FILE *out, const struct compared *all, size_t n,
 static void put_times(struct json *j, const char *key, uint64_t first, uint64_t value)
 {
 	if (first)
-		json__double(j, key, (double)value / (double)first, 6);
+		json__double(j, key, (double)value / (double)first, /*decimals=*/6);
 	else
 		json__null(j, key);
 }
@@ -693,7 +693,7 @@ static void put_device(struct json *j, const struct model_device *d)
 	json__string(j, "device", d->name);
 	json__uint(j, "peak_allocated", d->peak_allocated);
 	json__string(j, "peak_is", figure__name(d->peak_is));
-	json__seconds(j, "peak_time", d->peak_time, 9);
+	json__seconds(j, "peak_time", d->peak_time, /*decimals=*/9);
 	json__uint(j, "peak_step", d->peak_step);
 	json__uint(j, "peak_step_number", d->peak_step + 1);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
@@ -701,8 +701,9 @@ static void put_device(struct json *j, const struct model_device *d)
 		json__uint(j, "peak_reserved", d->peak_reserved);
 		json__uint(j, "reserved_at_peak", d->mark_reserved);
 		json__double(j, "fragmentation_at_peak",
-			     words__fragmentation(d->mark_allocated, d->mark_reserved), 6);
-		json__double(j, "fragmentation_at_most", most_fragmentation(d), 6);
+			     words__fragmentation(d->mark_allocated, d->mark_reserved),
+			     /*decimals=*/6);
+		json__double(j, "fragmentation_at_most", most_fragmentation(d), /*decimals=*/6);
 		json__uint(j, "most_unused", d->most_unused);
 		json__uint(j, "most_unused_reserved", d->most_unused_reserved);
 		json__uint(j, "before_attach", d->before_attach_start);
@@ -762,12 +763,12 @@ static void put_capture(struct json *j, const struct compared *all, size_t i,
 	json__uint(j, "steps", compared->steps);
 	json__uint(j, "steps_timed", compared->timed);
 	if (compared->timed)
-		json__seconds(j, "step_time", compared->step_time, 9);
+		json__seconds(j, "step_time", compared->step_time, /*decimals=*/9);
 	else
 		json__null(j, "step_time");
-	json__seconds(j, "duration", compared->duration, 9);
+	json__seconds(j, "duration", compared->duration, /*decimals=*/9);
 	if (compared->is_window)
-		json__seconds(j, "window_start", compared->window_start, 9);
+		json__seconds(j, "window_start", compared->window_start, /*decimals=*/9);
 	json__uint(j, "events", compared->events);
 	json__uint(j, "lost", compared->lost);
 	json__bool(j, "complete", compared->complete);

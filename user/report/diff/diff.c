@@ -53,7 +53,7 @@ static uint64_t hash_name(const struct match *m, const char *name)
 			text[n++] = digit ? '*' : *name;
 	}
 	text[n] = '\0';
-	return match__hash(m, text, 2);
+	return match__hash(m, text, /*more=*/2);
 }
 
 /* True for frames of nn.Module itself. Their number depends on the PyTorch version. Recordings also
@@ -111,7 +111,7 @@ static int add_stack(struct match *m, enum match_side side, const struct dict *d
 		else if (stack.frames[i].loc)
 			err = match__add(m, side, file, func, loc.line, does, detail);
 		if (stack.frames[i].module) {
-			does = match__hash(m, dict__str(d, mod.cls), 1);
+			does = match__hash(m, dict__str(d, mod.cls), /*more=*/1);
 			detail = hash_name(m, dict__str(d, mod.name));
 		} else if (!machinery) {
 			does = match__hash(m, func, 0);

@@ -39,7 +39,7 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	json__string(j, "torch", facts__get(facts, "torch"));
 	json__string(j, "python", facts__get(facts, "python"));
 	json__string(j, "attached_at", facts__get(facts, "attached_at"));
-	json__seconds(j, "duration", diff_side->a->duration, 9);
+	json__seconds(j, "duration", diff_side->a->duration, /*decimals=*/9);
 	words__put_window(j, diff_side->a->model);
 	json__uint(j, "events", model__events(diff_side->a->model));
 	json__uint(j, "lost", words__lost(diff_side->a->model, facts));
@@ -48,7 +48,8 @@ static void put_side(struct json *j, const struct diff *d, enum match_side side)
 	detail__put(j, facts);
 	json__string(j, "device", diff_side->device.name);
 	json__string(j, "at", moment_names[at->at]);
-	json__seconds(j, "time", at->at == AT_TIME ? at->at_time : diff_side->device.mark_time, 9);
+	json__seconds(j, "time", at->at == AT_TIME ? at->at_time : diff_side->device.mark_time,
+		      /*decimals=*/9);
 	json__uint(j, "allocated", diff_side->device.mark_allocated);
 	json__string(j, "allocated_is", figure__name(diff_side->device.mark_is));
 	json__uint(j, "peak_allocated", diff_side->device.peak_allocated);

@@ -324,7 +324,8 @@ static void print_table(struct printer *p)
 	/* Functions have their class in all rows, or in none. */
 	p->short_names = false;
 	for (size_t i = 0; i < n && !p->short_names; i++)
-		p->short_names = text__width(say_where(p, &p->d->rows[i], SIZE_MAX)) > p->room;
+		p->short_names = text__width(say_where(p, &p->d->rows[i], /*room=*/SIZE_MAX)) >
+				 p->room;
 	fputc('\n', p->out);
 	grid__print_titles(p->table, p->out, p->colour, titles[p->d->opts.by]);
 	for (size_t i = 0; i < n; i++) {

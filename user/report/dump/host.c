@@ -577,7 +577,7 @@ int dump_host__json(FILE *out, const struct dump_host *d)
 	json__string(j, "version", MEMTRACE_VERSION);
 	json__close_object(j);
 	json__open_object(j, "host");
-	json__seconds(j, "seconds", d->sum.end - d->sum.begin, 6);
+	json__seconds(j, "seconds", d->sum.end - d->sum.begin, /*decimals=*/6);
 	json__string(j, "total", d->tree ? "pss" : "rss");
 	json__uint(j, "bytes", d->sum.sheet.part[HOST_TOTAL].bytes);
 	host_verdict__judge(&d->sum.sheet, NULL, &verdict);

@@ -79,7 +79,7 @@ static const char *say_row(struct table *t, const struct dump_row *r, size_t roo
 				   dump__shape(detail, sizeof(detail), about), room);
 	case DUMP_BY_MODULE:
 		row = (struct row){ .module = about->module, .module_class = about->cls };
-		return words__where(t->text, &row, BY_MODULE, NULL, room);
+		return words__where(t->text, &row, BY_MODULE, /*cwd=*/NULL, room);
 	default:
 		return words__role(census_kind__name(r->kind));
 	}
@@ -133,7 +133,7 @@ static int print_rows(struct table *t, const struct dump_device *dev, const stru
 	err = grid__error(t->grid);
 	if (err)
 		goto out;
-	room = grid__fit(t->grid, t->width, 24, COL_NR);
+	room = grid__fit(t->grid, t->width, /*wanted=*/24, COL_NR);
 	grid__print_titles(t->grid, t->out, text__colour(t->out), titles[t->o->by]);
 	for (size_t i = 0; i < shown; i++)
 		grid__print(t->grid, t->out, i, say_row(t, &rows[i], room));
@@ -429,7 +429,7 @@ static void put_dump(struct json *j, const char *key, const struct dump *d,
 	json__string(j, "torch", o->torch->version[0] ? o->torch->version : NULL);
 	json__close_object(j);
 	json__open_object(j, "reading");
-	json__seconds(j, "seconds", census->end - census->begin, 6);
+	json__seconds(j, "seconds", census->end - census->begin, /*decimals=*/6);
 	json__uint(j, "objects", census->objects);
 	json__uint(j, "modules", census->modules);
 	json__uint(j, "optimizers", census->optimizers);
@@ -562,7 +562,7 @@ static void put_rows(struct grid *g, const struct dump_process *v, size_t n, con
 				dev->known ? &dev->reserved : NULL);
 		}
 		if (!v[i].dump.ndevices)
-			put_row(g, &v[i], "", 0, NULL);
+			put_row(g, &v[i], "", 0, /*reserved=*/NULL);
 	}
 	for (size_t i = 0; i < s->n; i++)
 		put_row(g, NULL, s->v[i].name, s->v[i].allocated,
@@ -609,7 +609,7 @@ static int print_table(FILE *out, const struct dump_process *v, size_t n, const 
 	err = grid__error(grid);
 	if (err)
 		goto out;
-	room = grid__fit(grid, text__columns(out), 24, 2);
+	room = grid__fit(grid, text__columns(out), /*wanted=*/24, /*goes=*/2);
 	grid__print_titles(grid, out, text__colour(out), "Process");
 	for (size_t i = 0; i < n; i++) {
 		size_t rows = v[i].dump.ndevices ? v[i].dump.ndevices : 1;

@@ -53,7 +53,7 @@ char *findings__write_line(const struct findings_source *source, const struct ro
 				 .func = line->func,
 				 .line = line->line };
 
-	return words__location(buf, &row, facts__get(source->facts, "cwd"), 60);
+	return words__location(buf, &row, facts__get(source->facts, "cwd"), /*columns=*/60);
 }
 
 char *findings__place(const struct findings_source *source, uint32_t stack, char buf[REPORT_TEXT])

@@ -157,7 +157,7 @@ static int add_inside(struct judging *j, const struct model_device *d,
 		.rate = in->lines_per_call,
 		.rate_key = "bytes_per_call",
 		.text = growth_summary__inside(in, s->cwd, said),
-		.where = words__location(where, &in->line->row, s->cwd, 60),
+		.where = words__location(where, &in->line->row, s->cwd, /*columns=*/60),
 		.sure = (char *)trend__confidence(in->line->trend.confidence),
 		.remedy = (char *)advice_of_calls,
 	};

@@ -55,7 +55,8 @@ int fragments__find(const struct findings_source *source, size_t device, struct 
 		if (lines[i].free > most.free)
 			most = lines[i];
 	if (most.line && most.line->file)
-		words__location(ret->where, most.line, facts__get(source->facts, "cwd"), 60);
+		words__location(ret->where, most.line, facts__get(source->facts, "cwd"),
+				/*columns=*/60);
 	ret->of_line = most.free;
 	model__free_segments(&segments);
 	return 0;

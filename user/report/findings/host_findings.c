@@ -60,7 +60,8 @@ int host_findings__add_pinned(struct judging *j, const struct growth_summary *s,
 	if (host->taken.count) {
 		finding.bytes = host->taken.bytes;
 		finding.where = words__location(place, &host->taken.line,
-						facts__get(j->source->facts, "cwd"), 60);
+						facts__get(j->source->facts, "cwd"),
+						/*columns=*/60);
 		snprintf(at, sizeof(at), " at %.200s", place);
 	}
 	if (s && !host->taken.count) {
@@ -163,7 +164,7 @@ int host_findings__add_beside(struct judging *j, const struct model_device *d,
 	beside.holder = line->nnames ? &line->names[0] : NULL;
 	beside.full_known = false;
 	growth_summary__say(&beside, said);
-	words__location(where, &line->row, s->cwd, 60);
+	words__location(where, &line->row, s->cwd, /*columns=*/60);
 	strcpy(remedy, "stop the leak: what this line allocates is never freed");
 	if (beside.holder)
 		text__clean(holder, sizeof(holder), beside.holder->text,
@@ -224,7 +225,7 @@ int host_findings__add(struct judging *j)
 	int err = 0;
 
 	if (h->pinned && !j->pinned)
-		err = host_findings__add_pinned(j, NULL, NULL);
+		err = host_findings__add_pinned(j, NULL, /*where=*/NULL);
 	if (!err && has_copies(j) && h->to > h->from)
 		err = add_copies(j);
 	return err;

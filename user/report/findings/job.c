@@ -73,7 +73,7 @@ int findings_job__add(struct findings_job *job, const struct analysis *a,
 
 	if (err)
 		return err;
-	err = ranks__add(job->ranks, a, -1);
+	err = ranks__add(job->ranks, a, /*device=*/-1);
 	if (err) /* -ENODATA: a recording without memory is no rank */
 		return err == -ENODATA ? 0 : err;
 	err = findings__judge(source, &job->all[job->n]);

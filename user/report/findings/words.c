@@ -228,7 +228,7 @@ static bool flush_lines(struct findings_page *p, const char *before, size_t max_
 void findings_page__end_head(struct findings_page *p, size_t faults)
 {
 	p->faults = faults;
-	flush_lines(p, "", SIZE_MAX);
+	flush_lines(p, "", /*max_lines=*/SIZE_MAX);
 }
 
 /* Returns the line above a finding, "" for most. follows_faults: it is the first that is no fault. */
@@ -306,7 +306,7 @@ int findings__text(FILE *out, const struct findings_source *source, const struct
 		print_no_fault(page.mem, f, width);
 	findings_page__end_head(&page, f->faults);
 	for (size_t i = 0; i < f->n; i++)
-		findings_page__add(&page, &f->all[i], NULL);
+		findings_page__add(&page, &f->all[i], /*ranks=*/NULL);
 	if (source->pid && grows)
 		snprintf(details, sizeof(details), "sudo memtrace-bpf leaks -p %d",
 			 (int)source->pid);
@@ -327,7 +327,7 @@ void findings__list(FILE *out, const struct findings *f, size_t width)
 		bool follows_faults = i == f->faults;
 
 		fputs(say_heading(&f->all[i], follows_faults), out);
-		print_finding(out, &f->all[i], i < f->faults ? i + 1 : 0, NULL, width);
+		print_finding(out, &f->all[i], i < f->faults ? i + 1 : 0, /*ranks=*/NULL, width);
 	}
 }
 
@@ -341,12 +341,12 @@ void findings__put(struct json *j, const struct finding *f)
 	json__string(j, "device", *f->device ? f->device : NULL);
 	json__uint(j, "bytes", f->bytes);
 	if (f->whole)
-		json__double(j, "share", (double)f->bytes / (double)f->whole, 4);
+		json__double(j, "share", (double)f->bytes / (double)f->whole, /*decimals=*/4);
 	else
 		json__null(j, "share");
 	json__string(j, "share_text", *say_share(f, share, sizeof(share)) ? share : NULL);
 	if (f->rate > 0)
-		json__double(j, f->rate_key, f->rate, 1);
+		json__double(j, f->rate_key, f->rate, /*decimals=*/1);
 	if (f->full_in_steps > 0)
 		json__double(j, "full_in_steps", f->full_in_steps, 0);
 	if (f->full_in_seconds > 0)
@@ -384,7 +384,7 @@ void findings__json(struct json *j, const struct findings_source *source, const 
 		json__uint(j, "recording_format", source->format);
 	json__close_object(j);
 	json__string(j, "name", source->name);
-	json__seconds(j, "duration", source->duration, 6);
+	json__seconds(j, "duration", source->duration, /*decimals=*/6);
 	words__put_window(j, source->model);
 	json__uint(j, "events", model__events(source->model));
 	json__uint(j, "lost", words__lost(source->model, source->facts));

@@ -18,9 +18,9 @@ static void put_trend(struct json *j, const struct growth *g, const struct trend
 {
 	json__string(j, "verdict", trend__verdict(t->verdict));
 	json__string(j, "confidence", trend__confidence(t->confidence));
-	json__double(j, "p", t->p, 9);
-	json__double(j, "sorted", t->sorted, 4);
-	json__double(j, growth_summary__rate_key(g->clock), per_step, 3);
+	json__double(j, "p", t->p, /*decimals=*/9);
+	json__double(j, "sorted", t->sorted, /*decimals=*/4);
+	json__double(j, growth_summary__rate_key(g->clock), per_step, /*decimals=*/3);
 	json__uint(j, "grown", t->grown);
 	json__uint(j, "rises", t->rises);
 	json__uint(j, "falls", t->falls);
@@ -29,10 +29,10 @@ static void put_trend(struct json *j, const struct growth *g, const struct trend
 	json__uint(j, "warmup", t->warmup);
 	json__uint(j, "range", t->range);
 	json__uint(j, "largest_fall", t->fall);
-	json__double(j, "spread", t->spread, 1);
+	json__double(j, "spread", t->spread, /*decimals=*/1);
 	json__open_array(j, "share");
 	for (int i = 0; i < TREND_PARTS; i++)
-		json__double(j, NULL, t->share[i], 4);
+		json__double(j, NULL, t->share[i], /*decimals=*/4);
 	json__close_array(j);
 	if (!figures)
 		return;
@@ -51,7 +51,7 @@ static void put_request(struct json *j, const struct growth *g)
 	json__string(j, "file", g->request.file);
 	json__uint(j, "line", g->request.line);
 	json__string(j, "device", *g->request.device ? g->request.device : NULL);
-	json__double(j, "seconds", g->request.seconds, 9);
+	json__double(j, "seconds", g->request.seconds, /*decimals=*/9);
 	json__close_object(j);
 }
 
@@ -66,12 +66,12 @@ static void put_figures(struct json *j, const struct growth *g, const struct gro
 	json__uint(j, "old", l->old);
 	json__uint(j, "total_allocated", l->allocated);
 	json__uint(j, "allocations", l->allocations);
-	json__double(j, "stays_per_allocation", l->per_block, 3);
+	json__double(j, "stays_per_allocation", l->per_block, /*decimals=*/3);
 	json__open_array(j, "survives");
 	for (unsigned i = 0; i < l->ages; i++) {
 		json__open_object(j, NULL);
 		json__uint(j, "age", UINT64_C(1) << i);
-		json__double(j, "share", l->survives[i], 6);
+		json__double(j, "share", l->survives[i], /*decimals=*/6);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -163,7 +163,7 @@ static void put_peaks(struct json *j, const struct growth *g)
 	}
 	json__open_object(j, "peaks");
 	json__open_object(j, "trend");
-	put_trend(j, g, &g->peaks.trend, g->peaks.per_step, NULL, /*figures=*/false);
+	put_trend(j, g, &g->peaks.trend, g->peaks.per_step, /*values=*/NULL, /*figures=*/false);
 	json__close_object(j);
 	if (g->peaks.line)
 		put_main_line(j, g->peaks.line);
@@ -190,10 +190,11 @@ static void put_inside(struct json *j, const struct growth *g, enum trend_confid
 	json__bool(j, "open", in->open);
 	json__uint(j, "grown_on_device", in->grown);
 	json__uint(j, "lines", in->lines);
-	json__double(j, "lines_per_call", in->lines_per_call, 3);
+	json__double(j, "lines_per_call", in->lines_per_call, /*decimals=*/3);
 	put_main_line(j, in->line);
 	json__open_object(j, "trend");
-	put_trend(j, &by_call, &in->line->trend, in->line->per_step, NULL, /*figures=*/false);
+	put_trend(j, &by_call, &in->line->trend, in->line->per_step, /*values=*/NULL,
+		  /*figures=*/false);
 	json__close_object(j);
 	json__close_object(j);
 }
@@ -228,7 +229,7 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	put_request(j, &growth);
 	json__uint(j, "stride", growth.stride);
 	if (growth.clock == GROWTH_TIME)
-		json__double(j, "seconds_per_value", growth.slice, 3);
+		json__double(j, "seconds_per_value", growth.slice, /*decimals=*/3);
 	json__uint(j, "observed", growth.observed);
 	json__uint(j, "tested", growth.tested);
 	json__bool(j, "coarse", growth.coarse);
@@ -279,7 +280,7 @@ int leaks__json(struct json *j, const struct leaks_doc *doc, const struct leaks_
 		json__uint(j, "recording_format", doc->format);
 	json__close_object(j);
 	json__string(j, "name", doc->name);
-	json__seconds(j, "duration", doc->duration, 6);
+	json__seconds(j, "duration", doc->duration, /*decimals=*/6);
 	words__put_window(j, doc->model);
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", words__lost(doc->model, doc->facts));
@@ -321,7 +322,7 @@ static void put_rank_device(struct json *j, const struct leaks_device *d)
 	put_request(j, growth);
 	json__uint(j, "stride", growth->stride);
 	if (growth->clock == GROWTH_TIME)
-		json__double(j, "seconds_per_value", growth->slice, 3);
+		json__double(j, "seconds_per_value", growth->slice, /*decimals=*/3);
 	json__uint(j, "tested", growth->tested);
 	json__bool(j, "coarse", growth->coarse);
 	json__uint(j, "leaks", d->counted);

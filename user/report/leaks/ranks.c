@@ -211,7 +211,7 @@ out:
 
 int leaks_ranks__add(struct leaks_ranks *r, const struct analysis *a)
 {
-	int err = ranks__add(r->ranks, a, -1);
+	int err = ranks__add(r->ranks, a, /*device=*/-1);
 
 	if (err)
 		return err;

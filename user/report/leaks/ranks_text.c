@@ -170,7 +170,7 @@ static void say_line(struct page *p, const struct leaks_line *l)
 	char who[800], rate[120], rises[96], held[1024], keeps[160], other[2048], at[REPORT_TEXT],
 		module[128] = "", most_label[80] = "", by_block[120] = "";
 
-	leaks__where(p->r->opts->by, &most_cell->at.row, cwd(p), at, 200);
+	leaks__where(p->r->opts->by, &most_cell->at.row, cwd(p), at, /*columns=*/200);
 	if (p->r->opts->by == BY_LINE && *most_cell->at.row.module &&
 	    strcmp(most_cell->at.row.module, "*"))
 		snprintf(module, sizeof(module), " in %.80s",

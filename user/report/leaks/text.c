@@ -62,7 +62,7 @@ static void say_line(struct page *p, size_t device, const struct growth *g,
 		module[REPORT_TEXT] = "";
 	char by_block[120];
 
-	leaks__where(p->o->by, &l->row, p->cwd, at, 200);
+	leaks__where(p->o->by, &l->row, p->cwd, at, /*columns=*/200);
 	if (p->o->by == BY_LINE && *l->row.module && strcmp(l->row.module, "*")) {
 		snprintf(p->more, sizeof(p->more), "%s", words__module(module, &l->row));
 		snprintf(module, sizeof(module), " in %.80s", p->more);
@@ -225,9 +225,9 @@ static int say_segments(struct page *p, const struct model_segments *s)
 		if (segment__private_pool(segment) >= 0)
 			continue;
 		if (segment->seen)
-			taken = words__location(at, &segment->taken, p->cwd, 60);
+			taken = words__location(at, &segment->taken, p->cwd, /*columns=*/60);
 		if (segment->npins)
-			holder = words__location(pin, &segment->pins[0], p->cwd, 60);
+			holder = words__location(pin, &segment->pins[0], p->cwd, /*columns=*/60);
 		text__paragraph(p->out, p->width, "  ", "    ",
 				"segment of %s, %s unreturnable, taken by %s%s%s",
 				text__bytes(size, sizeof(size), segment->size),
@@ -249,7 +249,7 @@ static void say_others(struct page *p, size_t device)
 		text__paragraph(p->out, p->width, "  ", "    ", "%s of it by %s at %s",
 				text__bytes(bytes, sizeof(bytes), s.others[i].row.bytes),
 				facts__how_name(s.others[i].how),
-				words__location(at, &s.others[i].row, p->cwd, 60));
+				words__location(at, &s.others[i].row, p->cwd, /*columns=*/60));
 	model__free_segments(&s);
 }
 
@@ -462,7 +462,7 @@ static void say_lead(struct page *p, const struct growth *g, bool any)
 			p->out, p->width, "", "  ",
 			"Grew most, not proven: %s, by %s a %s, in %s; %s at the end. "
 			"Confidence: %s.",
-			leaks__where(p->o->by, &l->row, p->cwd, at, 200),
+			leaks__where(p->o->by, &l->row, p->cwd, at, /*columns=*/200),
 			growth_summary__signed(slope, sizeof(slope), l->per_step),
 			growth_summary__unit(g), leaks__rises(g, &l->trend, rises, sizeof(rises)),
 			text__bytes(live, sizeof(live), l->row.bytes),
@@ -510,7 +510,7 @@ static int say_tensors(struct page *p, const struct growth *host)
 			p->out, p->width, "", "  ",
 			"Tensors on the CPU, which are a part of this memory, grow at %s by %s "
 			"a %s. Confidence: %s.",
-			leaks__where(BY_LINE, &l->row, p->cwd, at, 200),
+			leaks__where(BY_LINE, &l->row, p->cwd, at, /*columns=*/200),
 			growth_summary__signed(slope, sizeof(slope), l->per_step),
 			growth_summary__unit(&cpu_growth), trend__confidence(l->trend.confidence));
 	}

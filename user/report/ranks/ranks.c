@@ -405,7 +405,8 @@ static int find_line(struct ranks *r, struct row *row, uint32_t *ret)
 	struct row words;
 
 	if (array__grow(&r->lines, &r->room_lines, r->nlines + 1, sizeof(*r->lines)) ||
-	    split_words(r, row, &words) || row_set__number(&r->set, &words, NULL, NULL, ret))
+	    split_words(r, row, &words) ||
+	    row_set__number(&r->set, &words, /*kind=*/NULL, /*stack=*/NULL, ret))
 		return -ENOMEM;
 	if (*ret < r->nlines)
 		return 0;
@@ -1053,7 +1054,8 @@ static void set_tree_labels(struct ranks *r)
 			continue;
 		snprintf(name, sizeof(name), "%s", node->name);
 		snprintf(r->all[node->recording].label, sizeof(r->all[node->recording].label),
-			 "%s %llu", words__cut(name, 24), (unsigned long long)node->id.pid);
+			 "%s %llu", words__cut(name, /*columns=*/24),
+			 (unsigned long long)node->id.pid);
 	}
 }
 

@@ -72,7 +72,7 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 	json__uint(j, "allocated", k->allocated);
 	json__string(j, "allocated_is", figure__name(k->is));
 	json__uint_or_null(j, "reserved", k->has_totals, k->reserved);
-	json__seconds(j, "time", k->time, 9);
+	json__seconds(j, "time", k->time, /*decimals=*/9);
 	json__uint(j, "peak_allocated", k->peak);
 	json__uint(j, "total_allocated", k->total_allocated);
 	json__uint_or_null(j, "before_attach", !k->before_unknown, k->before_attach);
@@ -82,7 +82,7 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 	json__uint_or_null(j, "drift", k->has_totals, k->drift);
 	json__uint(j, "steps", k->steps);
 	if (k->step_time)
-		json__seconds(j, "step_time", k->step_time, 9);
+		json__seconds(j, "step_time", k->step_time, /*decimals=*/9);
 	else
 		json__null(j, "step_time");
 	json__uint_or_null(j, "first_job_step", k->spans.n, k->first_job_step);
@@ -240,7 +240,7 @@ static void put_spread(struct json *j, const char *key, const struct ranks *r,
 	json__open_object(j, key);
 	for (int i = 0; i < 3; i++)
 		if (steps)
-			json__seconds(j, names[i], figures[i], 9);
+			json__seconds(j, names[i], figures[i], /*decimals=*/9);
 		else
 			json__uint(j, names[i], figures[i]);
 	json__close_object(j);
@@ -275,8 +275,8 @@ static void put_slow(struct json *j, const struct ranks *r)
 	for (size_t i = 0; i < r->slow.n; i++) {
 		json__open_object(j, NULL);
 		json__uint(j, "recording", all[i].recording);
-		json__seconds(j, "step_time", all[i].bytes, 9);
-		json__seconds(j, "others_median", all[i].others, 9);
+		json__seconds(j, "step_time", all[i].bytes, /*decimals=*/9);
+		json__seconds(j, "others_median", all[i].others, /*decimals=*/9);
 		json__close_object(j);
 	}
 	json__close_array(j);
@@ -344,7 +344,7 @@ static int put_lines(struct json *j, const struct ranks *r, size_t top)
 			put_line(j, r, i);
 	json__close_array(j);
 	put_left_out(j, r, "rows_left_out", wanted ? 0 : shown, kept, wanted);
-	put_left_out(j, r, "rows_filtered_out", kept, r->nlines, NULL);
+	put_left_out(j, r, "rows_filtered_out", kept, r->nlines, /*wanted=*/NULL);
 	free(wanted);
 	return 0;
 }

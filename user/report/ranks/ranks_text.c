@@ -112,7 +112,7 @@ static void say_title(const struct ranks *r, char *buf, size_t size)
 			 all);
 		return;
 	}
-	ranks__list(r, NULL, numbers, sizeof(numbers));
+	ranks__list(r, /*in=*/NULL, numbers, sizeof(numbers));
 	if (r->all[0].has_world)
 		snprintf(world, sizeof(world), " of %" PRIu64, r->all[0].world);
 	if (workers)
@@ -275,7 +275,7 @@ static int print_groups(FILE *out, const struct ranks *r, size_t width, bool bol
 	err = grid__error(grid);
 	if (err)
 		goto out;
-	room = grid__fit(grid, width, RANKS_MIN, 2);
+	room = grid__fit(grid, width, RANKS_MIN, /*goes=*/2);
 	fprintf(out, "\n%s of ranks that allocate alike\n",
 		text__counted(a, sizeof(a), groups->n, "group"));
 	grid__print_titles(grid, out, bold, "Which");
@@ -311,8 +311,8 @@ static void put_process(struct grid *grid, const struct ranks *r, const struct p
 	grid__put(grid, TREE_RESERVED,
 		  k && k->has_totals ? text__bytes(text, sizeof(text), k->reserved) : "-", NULL);
 	grid__put(grid, TREE_TIME, k ? text__time(text, sizeof(text), k->time) : "-", NULL);
-	grid__put(grid, TREE_DEVICE, k ? words__cut(list_devices(text, sizeof(text), k), 16) : "-",
-		  NULL);
+	grid__put(grid, TREE_DEVICE,
+		  k ? words__cut(list_devices(text, sizeof(text), k), /*columns=*/16) : "-", NULL);
 	snprintf(text, sizeof(text), "%" PRIu64, node->id.pid);
 	grid__put(grid, TREE_PID, text, NULL);
 }
@@ -341,7 +341,7 @@ static int print_processes(FILE *out, const struct ranks *r, size_t width, bool 
 	for (size_t i = 0; i < shown; i++)
 		put_process(grid, r, &tree->all[i]);
 	err = grid__error(grid);
-	room = grid__fit(grid, width, RANKS_MIN, 4);
+	room = grid__fit(grid, width, RANKS_MIN, /*goes=*/4);
 	fputc('\n', out);
 	grid__print_titles(grid, out, bold, "Process");
 	for (size_t i = 0; i < shown && !err; i++) {
@@ -527,8 +527,9 @@ static const char *say_largest(char *buf, size_t size, const struct rank_device 
 	*buf = '\0';
 	if (where && (d->most.file || d->most.name))
 		snprintf(buf, size, " (%.200s)",
-			 d->most.file ? words__place(where, d->most.file, d->most.line, cwd)
-				      : words__where(where, &d->most, BY_LINE, cwd, 80));
+			 d->most.file
+				 ? words__place(where, d->most.file, d->most.line, cwd)
+				 : words__where(where, &d->most, BY_LINE, cwd, /*columns=*/80));
 	free(where);
 	return buf;
 }
@@ -676,9 +677,9 @@ static size_t fit_head(const struct page *p, struct grid *grid, bool *names)
 		   report_text__bars(p->out, p->o,
 				     grid__fit(grid, p->width, 0, 0) >=
 					     REPORT_BAR + GAP + NAME_MIN));
-	grid__fit(grid, p->width, NAME_MIN, 1);
+	grid__fit(grid, p->width, NAME_MIN, /*goes=*/1);
 	*names = grid__shown(grid, HEAD_DEVICE);
-	return grid__fit(grid, p->width, *names ? NAME_MIN : DEVICE, 4);
+	return grid__fit(grid, p->width, *names ? NAME_MIN : DEVICE, /*goes=*/4);
 }
 
 /* Returns the title of the figures: "At peak", "At 1.20 s". */
@@ -901,7 +902,8 @@ char *ranks__say_outlier(const struct ranks *r, const struct outlier *o, char *b
 	char *where = o->line_no ? malloc(REPORT_TEXT) : NULL;
 
 	if (where)
-		words__where(where, &r->lines[o->line_no - 1].row, r->opts->by, r->all[0].cwd, 60);
+		words__where(where, &r->lines[o->line_no - 1].row, r->opts->by, r->all[0].cwd,
+			     /*columns=*/60);
 	say_outlier(r, o, r->n - r->workers, where, buf);
 	free(where);
 	return buf;
@@ -1045,13 +1047,13 @@ static void fit_table(struct page *p)
 	for (int col = COL_CUMULATIVE; col < COL_RECORDINGS; col++)
 		grid__show(p->grid, col, !p->side);
 	grid__show(p->grid, others_column(p), p->others);
-	grid__fit(p->grid, p->width, WHERE_MIN, 3);
+	grid__fit(p->grid, p->width, WHERE_MIN, /*goes=*/3);
 	/* Without least, median and most there is room for cumulative sums again. */
 	if (!p->side && !grid__shown(p->grid, COL_LEAST))
 		grid__show(p->grid, COL_CUMULATIVE, true);
 	if (rows_overlap(p))
 		grid__show(p->grid, COL_CUMULATIVE, false);
-	grid__fit(p->grid, p->width, WHERE_MIN, 2);
+	grid__fit(p->grid, p->width, WHERE_MIN, /*goes=*/2);
 }
 
 /* Fills the columns of single recordings with the sums of the lines from to to - 1. sum: as in

@@ -217,7 +217,7 @@ int report_csv__rows(FILE *out, const struct report_doc *doc)
 				      : NULL);
 	if (kept < n && !err && (doc->split || doc->by != BY_LAYER)) {
 		sum.cumulative = rows[n - 1].cumulative;
-		err = put_row(out, doc, device.name, &sum, NULL);
+		err = put_row(out, doc, device.name, &sum, /*holder=*/NULL);
 	}
 	holders__free(&holders);
 	free(rows);

@@ -328,7 +328,7 @@ static int find_grown(struct blame *b, const struct analysis *a, size_t device,
 		moments.m = second_run->model;
 		if (!analysis__run(second_run, note_moments, &moments)) {
 			/* The growth may have lasted until the end. */
-			if (!model__noted(moments.m, ROWS_AT_STEP, NULL))
+			if (!model__noted(moments.m, ROWS_AT_STEP, /*time=*/NULL))
 				model__note(moments.m, ROWS_AT_STEP, second_run->duration);
 			found = model__find_device(moments.m, dev.name);
 			if (found >= 0)
@@ -1047,9 +1047,9 @@ static void put_amount(struct json *j, const char *key, enum cond_unit unit, uin
 		       double share)
 {
 	if (unit == COND_SHARE)
-		json__double(j, key, share, 6);
+		json__double(j, key, share, /*decimals=*/6);
 	else if (unit == COND_TIME)
-		json__seconds(j, key, value, 9);
+		json__seconds(j, key, value, /*decimals=*/9);
 	else
 		json__uint(j, key, value);
 }
@@ -1098,7 +1098,7 @@ static void put_failing(struct json *j, const struct failing *r)
 		put_amount(j, "value", result->unit, result->value, result->share);
 		put_amount(j, "limit", result->unit, result->limit, result->share_limit);
 		if (result->figure >= COND_GROWTH)
-			json__seconds(j, "until", result->at, 9);
+			json__seconds(j, "until", result->at, /*decimals=*/9);
 	}
 	put_blame(j, &r->blame);
 	json__close_object(j);
@@ -1156,7 +1156,7 @@ static void say_blame(const struct failing *r)
 		const struct row *row = &b->rows[i];
 
 		words__location(at, row, r->cwd, COLUMNS);
-		words__cut(words__module(module, row), 40);
+		words__cut(words__module(module, row), /*columns=*/40);
 		fprintf(stderr, *module ? "  %10s  %-15s  %s [%s]\n" : "  %10s  %-15s  %s\n",
 			text__bytes(bytes, sizeof(bytes), row->bytes), words__role(row->category),
 			at, module);

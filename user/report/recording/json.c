@@ -92,7 +92,7 @@ static void put_segment(struct json *j, const struct segment *s, uint64_t cumula
 	put_pool(j, s);
 	json__open_object(j, "taken_by");
 	if (s->seen)
-		json__seconds(j, "time", s->time, 9);
+		json__seconds(j, "time", s->time, /*decimals=*/9);
 	report_json__line(j, &s->taken);
 	json__close_object(j);
 	put_pins(j, s);
@@ -180,7 +180,7 @@ static void put_unmapped(struct json *j, const struct model_segments *s)
 	json__uint(j, "bytes", s->unmapped);
 	json__uint(j, "blocks_bytes", s->unmapped_inside);
 	json__uint(j, "blocks", s->unmapped_blocks);
-	json__seconds(j, "time", s->unmapped_time, 9);
+	json__seconds(j, "time", s->unmapped_time, /*decimals=*/9);
 	json__close_object(j);
 }
 
@@ -235,7 +235,7 @@ static int put_pools(struct json *j, const struct model_segments *s)
 		json__uint(j, "segments", pools[i].segments);
 		json__open_object(j, "first_taken_by");
 		if (first->seen)
-			json__seconds(j, "time", first->time, 9);
+			json__seconds(j, "time", first->time, /*decimals=*/9);
 		report_json__line(j, &first->taken);
 		json__close_object(j);
 		json__close_object(j);
@@ -263,10 +263,10 @@ static int put_below(struct json *j, const struct report_doc *doc, size_t device
 	requested_known = segments.requested && segments.requested <= segments.allocated;
 	json__uint_or_null(j, "segments", segments.n, segments.n);
 	json__open_object(j, "reconciliation");
-	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : dev.mark_time, 9);
+	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : dev.mark_time, /*decimals=*/9);
 	json__uint_or_null(j, "used", segments.used_known, segments.used);
 	if (segments.used_known) {
-		json__seconds(j, "used_time", segments.used_time, 9);
+		json__seconds(j, "used_time", segments.used_time, /*decimals=*/9);
 		json__uint(j, segments.has_totals ? "used_reserved" : "used_allocated",
 			   segments.used_below);
 		json__uint(j, "used_others", segments.used_others);
@@ -368,7 +368,7 @@ static void put_neighbours(struct json *j, const char *key, bool known, const st
 		return;
 	}
 	json__open_object(j, key);
-	json__seconds(j, "read", n->read, 9);
+	json__seconds(j, "read", n->read, /*decimals=*/9);
 	json__uint(j, "count", n->all);
 	json__open_array(j, "largest");
 	for (size_t i = 0; i < n->n; i++) {
@@ -404,7 +404,7 @@ static void put_ooms(struct json *j, const struct report_doc *doc, size_t device
 		can_subtract = total && oom.used_known && oom.used <= total;
 		json__open_object(j, NULL);
 		json__uint(j, "number", oom.number);
-		json__seconds(j, "time", oom.time, 9);
+		json__seconds(j, "time", oom.time, /*decimals=*/9);
 		json__uint(j, "asked", oom.size);
 		json__uint(j, "allocated", oom.allocated);
 		json__uint_or_null(j, "reserved", oom.has_totals, oom.reserved);
@@ -549,7 +549,7 @@ static void put_marks(struct json *j, const struct model *m)
 		const char *name = model__mark(m, i, &time);
 
 		json__open_object(j, NULL);
-		json__seconds(j, "time", time, 9);
+		json__seconds(j, "time", time, /*decimals=*/9);
 		json__string(j, "name", name);
 		json__close_object(j);
 	}
@@ -572,11 +572,11 @@ static void put_malloc(struct json *j, const struct facts *f)
 			   words__fact_number(f, "counter.lost.malloc"));
 	json__uint(j, "lost_frees", words__fact_number(f, "counter.lost.malloc_free"));
 	if (share)
-		json__double(j, "cost", strtod(share, NULL), 6);
+		json__double(j, "cost", strtod(share, NULL), /*decimals=*/6);
 	else
 		json__null(j, "cost");
 	if (removed)
-		json__seconds(j, "removed", removed, 9);
+		json__seconds(j, "removed", removed, /*decimals=*/9);
 	else
 		json__null(j, "removed");
 	json__close_object(j);
@@ -591,13 +591,13 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 
 	json__open_object(j, "capture");
 	put_fact(j, "start", facts, "start");
-	json__seconds(j, "duration", doc->duration, 9);
+	json__seconds(j, "duration", doc->duration, /*decimals=*/9);
 	words__put_window(j, doc->model);
 	json__uint(j, "events", model__events(doc->model));
 	json__uint(j, "lost", words__lost(doc->model, facts));
 	json__uint(j, "steps", model__whole_steps(doc->model));
 	if (model__step_time(doc->model))
-		json__seconds(j, "step_time", model__step_time(doc->model), 9);
+		json__seconds(j, "step_time", model__step_time(doc->model), /*decimals=*/9);
 	put_fact_if(j, facts, "steps_from");
 	put_fact_if(j, facts, "roles_from");
 	json__uint_or_null(j, "first_job_step", known, first);
@@ -646,7 +646,7 @@ void report_json__capture(struct json *j, const struct report_doc *doc)
 static void put_share(struct json *j, const char *key, const struct model_device *d, double share)
 {
 	if (d->has_totals)
-		json__double(j, key, share, 6);
+		json__double(j, key, share, /*decimals=*/6);
 	else
 		json__null(j, key);
 }
@@ -671,7 +671,7 @@ void report_json__figures(struct json *j, const struct model_device *d)
 	}
 	json__string(j, "allocated_is", figure__name(d->allocated_is));
 	json__string(j, "peak_is", figure__name(d->peak_is));
-	json__seconds(j, "peak_time", d->peak_time, 9);
+	json__seconds(j, "peak_time", d->peak_time, /*decimals=*/9);
 	json__string(j, "peak_phase", phase__name(d->peak_phase));
 	put_share(j, "fragmentation", d, words__fragmentation(d->allocated, d->reserved));
 	put_share(j, "avg_fragmentation", d, d->avg_fragmentation);
@@ -687,9 +687,9 @@ static void put_all(struct json *j, const struct model *m)
 	json__open_object(j, "all");
 	json__uint(j, "devices", all.devices);
 	json__uint(j, "peak_allocated", all.peak_allocated);
-	json__seconds(j, "peak_allocated_time", all.peak_allocated_time, 9);
+	json__seconds(j, "peak_allocated_time", all.peak_allocated_time, /*decimals=*/9);
 	json__uint(j, "peak_reserved", all.peak_reserved);
-	json__seconds(j, "peak_reserved_time", all.peak_reserved_time, 9);
+	json__seconds(j, "peak_reserved_time", all.peak_reserved_time, /*decimals=*/9);
 	json__close_object(j);
 }
 
@@ -745,7 +745,8 @@ static void put_moment(struct json *j, const struct report_doc *doc)
 	model__device(doc->model, doc->device < 0 ? SIZE_MAX : (size_t)doc->device, &device);
 	json__string(j, "device", doc->device < 0 ? NULL : device.name);
 	json__string(j, "at", moment_names[doc->at]);
-	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : device.mark_time, 9);
+	json__seconds(j, "time", doc->at == AT_TIME ? doc->at_time : device.mark_time,
+		      /*decimals=*/9);
 	json__string(j, "by", doc->segments ? "segment" : words__groups(by, doc->by, doc->split));
 	report_json__select(j, doc->select);
 	json__uint(j, "allocated", device.mark_allocated);
@@ -799,7 +800,7 @@ static void put_field(struct json *j, enum row_field field, const struct row *r,
 /* Writes the row's share of all bytes, and the range of its bytes if they are sampled. */
 static void put_row_share(struct json *j, const struct row *r, uint64_t all)
 {
-	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, 6);
+	json__double(j, "share", all ? (double)r->bytes / (double)all : 0, /*decimals=*/6);
 	if (r->sampled.high == r->bytes && r->sampled.low == r->bytes)
 		return;
 	json__open_object(j, "sampled");
@@ -1000,10 +1001,10 @@ static void put_phases(struct json *j, const struct model *m)
 			continue;
 		json__open_object(j, phase__name(phase));
 		json__uint(j, "peak_allocated", sums.peak_allocated);
-		json__seconds(j, "peak_time", sums.peak_time, 9);
+		json__seconds(j, "peak_time", sums.peak_time, /*decimals=*/9);
 		json__uint_or_null(j, "peak_reserved", model__reserves(m), sums.peak_reserved);
 		json__int(j, "allocated_delta", sums.allocated_delta);
-		json__double(j, "duration_ms", (double)sums.duration / 1e6, 6);
+		json__double(j, "duration_ms", (double)sums.duration / 1e6, /*decimals=*/6);
 		json__uint(j, "count", sums.count);
 		json__close_object(j);
 	}

@@ -16,10 +16,10 @@ static void put_layer_sums(struct json *j, const struct model_layer_sums *l, boo
 	json__uint(j, "total_allocations", l->allocs);
 	json__uint(j, "total_deallocations", l->frees);
 	if (reserved)
-		json__double(j, "avg_fragmentation", l->avg_fragmentation, 6);
+		json__double(j, "avg_fragmentation", l->avg_fragmentation, /*decimals=*/6);
 	else
 		json__null(j, "avg_fragmentation");
-	json__double(j, "duration_ms", (double)l->duration / 1e6, 6);
+	json__double(j, "duration_ms", (double)l->duration / 1e6, /*decimals=*/6);
 	json__uint_or_null(j, "calls", calls, l->calls);
 }
 
@@ -40,7 +40,7 @@ void report_json__layer(struct json *j, const struct model_layer *l, bool reserv
 static void point_json(struct json *j, const char *key, const struct host_point *p)
 {
 	json__open_object(j, key);
-	json__seconds(j, "time", p->time, 9);
+	json__seconds(j, "time", p->time, /*decimals=*/9);
 	json__uint(j, "rss", p->sheet.part[HOST_TOTAL].bytes);
 	host_words__json(j, &p->sheet);
 	json__close_object(j);

@@ -110,8 +110,8 @@ void scope_set__sort(struct scope_set *s)
 void scope_cell__put(struct json *j, const struct scope_cell *c)
 {
 	json__uint(j, "runs", c->runs);
-	json__seconds(j, "time", c->time, 9);
-	json__seconds(j, "median_time", c->median_time, 9);
+	json__seconds(j, "time", c->time, /*decimals=*/9);
+	json__seconds(j, "median_time", c->median_time, /*decimals=*/9);
 	json__uint_or_null(j, "start", c->start_known, c->start);
 	json__uint_or_null(j, "peak_allocated", c->level_known, c->peak);
 	json__uint_or_null(j, "peak_reserved", c->reserved, c->reserved);

@@ -300,7 +300,7 @@ int report_text__scopes(FILE *out, const struct model *m, size_t device, const s
 	t.grid = grid__new(columns, SCOPE_NAME);
 	if (!order || !t.grid)
 		goto out;
-	n = order_inside(m, SIZE_MAX, order, 0);
+	n = order_inside(m, /*parent=*/SIZE_MAX, order, 0);
 	for (size_t i = 0; i < n; i++)
 		put_rows(&t, order[i]);
 	err = grid__error(t.grid);
@@ -332,7 +332,7 @@ static void put_level(struct json *j, const struct model_device *d,
 	json__uint(j, "run", l->run);
 	json__uint_or_null(j, "start", l->start_known, l->start);
 	json__uint(j, "peak_allocated", l->peak);
-	json__seconds(j, "peak_time", l->peak_time, 9);
+	json__seconds(j, "peak_time", l->peak_time, /*decimals=*/9);
 	json__uint_or_null(j, "peak_reserved", d->has_totals, l->peak_reserved);
 	json__uint(j, "end", l->end);
 	json__uint_or_null(j, "kept", l->kept_known, l->kept);
@@ -396,8 +396,8 @@ static void put_run(struct json *j, const struct model *m, size_t run)
 	json__open_object(j, NULL);
 	json__uint(j, "scope", r.scope);
 	json__uint(j, "number", r.number);
-	json__seconds(j, "begin", r.begin, 9);
-	json__seconds(j, "end", r.end, 9);
+	json__seconds(j, "begin", r.begin, /*decimals=*/9);
+	json__seconds(j, "end", r.end, /*decimals=*/9);
 	json__bool(j, "ended", r.ended);
 	json__bool(j, "began_before", r.earlier);
 	json__uint(j, "step", r.step);
@@ -429,13 +429,13 @@ static void put_path(struct json *j, const struct model *m, const struct scope_l
 	json__uint(j, "runs", s.runs);
 	json__uint(j, "open_at_end", s.open);
 	json__uint(j, "began_before", s.earlier);
-	json__seconds(j, "time", s.time, 9);
-	json__seconds(j, "median_time", model__scope_median_time(m, scope), 9);
-	json__seconds(j, "longest_time", s.longest, 9);
+	json__seconds(j, "time", s.time, /*decimals=*/9);
+	json__seconds(j, "median_time", model__scope_median_time(m, scope), /*decimals=*/9);
+	json__seconds(j, "longest_time", s.longest, /*decimals=*/9);
 	if (model__scope_per_step(m, scope, &runs, &time)) {
 		json__open_object(j, "per_step");
-		json__double(j, "runs", runs, 6);
-		json__seconds(j, "time", (uint64_t)time, 9);
+		json__double(j, "runs", runs, /*decimals=*/6);
+		json__seconds(j, "time", (uint64_t)time, /*decimals=*/9);
 		json__close_object(j);
 	} else {
 		json__null(j, "per_step");

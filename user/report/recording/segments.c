@@ -157,7 +157,7 @@ int report_pools__print(FILE *out, const struct model_segments *s, const char *c
 	err = grid__error(grid);
 	if (err)
 		goto out;
-	room = grid__fit(grid, width, POOL_HELD_MIN, 2);
+	room = grid__fit(grid, width, POOL_HELD_MIN, /*goes=*/2);
 	fputc('\n', out);
 	grid__print_titles(grid, out, bold, "Most held by");
 	for (size_t i = 0; i < shown; i++)
@@ -219,7 +219,7 @@ int report_pools__print_oom(FILE *out, const struct model_oom *o, size_t width, 
 	grid__show(grid, OOM_PENDING, pending);
 	err = grid__error(grid);
 	if (!err) {
-		grid__fit(grid, width, OOM_POOL_MIN, 3);
+		grid__fit(grid, width, OOM_POOL_MIN, /*goes=*/3);
 		grid__print_titles(grid, out, bold, "Pool and stream");
 		for (size_t i = 0; i < o->npools; i++)
 			grid__print(grid, out, i, words__oom_pool(text, &o->pools[i]));
@@ -354,15 +354,16 @@ static int fill_table(struct table *t, size_t width)
 	grid__show(t->grid, COL_STREAM, streams); /* hide columns without information */
 	grid__show(t->grid, COL_TAKEN, taken);
 	for (size_t i = 0; i < t->shown; i++) {
-		size_t columns = text__width(say_held(t, &t->s->all[i], 200));
+		size_t columns = text__width(say_held(t, &t->s->all[i], /*columns=*/200));
 
 		held_width = columns > held_width ? columns : held_width;
 		grid__row(t->grid);
 		for (int col = 0; col < COL_HELD; col++)
 			grid__put(t->grid, col, say_cell(t, &t->s->all[i], col), NULL);
 	}
-	grid__fit(t->grid, width, held_width < HELD_WANTED ? held_width : HELD_WANTED, 3);
-	t->room = grid__fit(t->grid, width, held_width < HELD_MIN ? held_width : HELD_MIN, 7);
+	grid__fit(t->grid, width, held_width < HELD_WANTED ? held_width : HELD_WANTED, /*goes=*/3);
+	t->room = grid__fit(t->grid, width, held_width < HELD_MIN ? held_width : HELD_MIN,
+			    /*goes=*/7);
 	t->room = t->room ? t->room : 8;
 	return grid__error(t->grid);
 }
@@ -618,7 +619,7 @@ static void print_others_by_function(struct lines *l, const struct model_segment
 	for (size_t i = 0; i < s->nothers && shown < OTHERS_SHOWN; i++) {
 		if (s->others[i].how == MEM_MANAGED)
 			continue;
-		words__location(where, &s->others[i].row, cwd, 60);
+		words__location(where, &s->others[i].row, cwd, /*columns=*/60);
 		print_line(l, true, s->others[i].row.bytes, "taken by other code: %s, %s", where,
 			   facts__how_name(s->others[i].how));
 		rest -= s->others[i].row.bytes;
@@ -647,7 +648,7 @@ static void print_others(struct lines *l, const struct model_segments *s, const 
 		snprintf(more, sizeof(more), ", %s more",
 			 text__count(count, sizeof(count), unmanaged - 1));
 	if (first < s->nothers) {
-		words__location(where, &s->others[first].row, cwd, 40);
+		words__location(where, &s->others[first].row, cwd, /*columns=*/40);
 		print_line(l, true, s->others_bytes, "taken by other code (%s, %s%s)",
 			   facts__how_name(s->others[first].how), where, more);
 	}

@@ -197,7 +197,7 @@ static void print_frame(struct report_frames *s, FILE *out, unsigned depth, stru
 			 .source = "frame" };
 
 	if (f.loc)
-		words__location(s->text, &r, facts__get(s->facts, "cwd"), SIZE_MAX);
+		words__location(s->text, &r, facts__get(s->facts, "cwd"), /*columns=*/SIZE_MAX);
 	else
 		strcpy(s->text, "?");
 	print_line(out, depth, s->text);

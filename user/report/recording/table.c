@@ -316,7 +316,7 @@ static int fill_table(struct table *t)
 		return -ENOMEM;
 	t->where_width = 0;
 	for (size_t i = 0; i < t->shown; i++) {
-		size_t width = text__width(say_where(t, &t->rows[i], 200));
+		size_t width = text__width(say_where(t, &t->rows[i], /*columns=*/200));
 
 		t->where_width = width > t->where_width ? width : t->where_width;
 		put_row(t, &t->rows[i], /*is_sum=*/false);
@@ -418,9 +418,9 @@ static void choose_columns(struct table *t, size_t width)
 	if (t->o->split) {
 		fit_table(t, width, WHERE_MIN / 2, COL_WHERE);
 	} else {
-		fit_table(t, width, WHERE_WANTED, 1);
-		fit_table(t, width, WHERE_MIN, 3);
-		fit_table(t, width, WHERE_MIN / 2, 5);
+		fit_table(t, width, WHERE_WANTED, /*goes=*/1);
+		fit_table(t, width, WHERE_MIN, /*goes=*/3);
+		fit_table(t, width, WHERE_MIN / 2, /*goes=*/5);
 	}
 	add_bars(t, width);
 }
@@ -609,7 +609,8 @@ static void choose_names(struct table *t)
 		size_t mark = growth_of(t, r) ? MARK_SHORT : 0;
 
 		if (!r->before_attach)
-			t->short_names = text__width(say_place(t, r, SIZE_MAX)) + mark > t->room;
+			t->short_names = text__width(say_place(t, r, /*columns=*/SIZE_MAX)) + mark >
+					 t->room;
 	}
 }
 

@@ -1159,7 +1159,7 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 		    shown++ >= SAMPLED_SHOWN)
 			continue;
 		fprintf(list, "%s%s %s to %s", shown > 1 ? "; " : "",
-			words__location(where, r, facts__get(f, "cwd"), 60),
+			words__location(where, r, facts__get(f, "cwd"), /*columns=*/60),
 			text__bytes(low, sizeof(low), r->sampled.low),
 			text__bytes(high, sizeof(high), r->sampled.high));
 	}

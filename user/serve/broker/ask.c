@@ -72,7 +72,7 @@ void ask__answer(struct peer *p, json_int_t id, json_t *doc, int fd)
 	if (fd >= 0 && p->link && link__crowded(p->link)) {
 		close(fd);
 		json_decref(o);
-		ask__refuse(p, id, 503, NULL,
+		ask__refuse(p, id, 503, /*field=*/NULL,
 			    "%d answers are already queued: try again in a moment", LINK_FDS);
 		return;
 	}
@@ -96,7 +96,7 @@ void ask__refuse(struct peer *p, json_int_t id, int status, const char *field, c
 	o = json_pack("{s:I,s:b,s:i,s:s}", "id", id, "ok", 0, "status", status, "detail", clean);
 	if (o && field)
 		json_object_set_new(o, "field", json_string(field));
-	peer__send(p, o, -1);
+	peer__send(p, o, /*fd=*/-1);
 }
 
 /* ---- members of a request ---- */

@@ -404,10 +404,10 @@ static void send_state(struct peer *p)
 
 	if (!b->processes.targets)
 		b->processes.targets = first_targets(b);
-	peer__send(p, make_hello(b), -1);
-	peer__send(p, json_incref(b->processes.targets), -1);
+	peer__send(p, make_hello(b), /*fd=*/-1);
+	peer__send(p, json_incref(b->processes.targets), /*fd=*/-1);
 	for (size_t i = 0; i < b->processes.n; i++)
-		peer__send(p, json_incref(b->processes.v[i].msg), -1);
+		peer__send(p, json_incref(b->processes.v[i].msg), /*fd=*/-1);
 	for (size_t i = 0; i < b->traces.n; i++)
 		trace__tell_one(p, b->traces.v[i]);
 	p->met = true;

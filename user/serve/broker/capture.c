@@ -104,7 +104,8 @@ static void read_clock(const json_t *msg, struct wanted *w)
 	const json_t *v = json_object_get(msg, "clock_offset_ns");
 
 	w->clock.offset = json_integer_value(v);
-	w->clock.error = json_is_integer(v) ? ask__count(msg, "clock_offset_error_ns", UINT64_MAX)
+	w->clock.error = json_is_integer(v) ? ask__count(msg, "clock_offset_error_ns",
+							 /*otherwise=*/UINT64_MAX)
 					    : UINT64_MAX;
 }
 
@@ -189,7 +190,7 @@ bool trace__has_room(struct peer *p, json_int_t id)
 	}
 	if (kept < b->args->max_traces)
 		return true;
-	ask__refuse(p, id, 429, NULL,
+	ask__refuse(p, id, 429, /*field=*/NULL,
 		    "%u traces are stored, the most that may be kept (--max-traces): delete some",
 		    b->args->max_traces);
 	return false;
@@ -202,7 +203,7 @@ static bool has_room(struct peer *p, json_int_t id, struct wanted *w)
 	struct broker *b = p->b;
 
 	if (traces__running(b) >= b->args->max_captures) {
-		ask__refuse(p, id, 429, NULL,
+		ask__refuse(p, id, 429, /*field=*/NULL,
 			    "%u captures are running, the most that may run at once "
 			    "(--max-captures): try again when one has ended",
 			    b->args->max_captures);
@@ -470,14 +471,15 @@ void capture__asked(struct peer *p, json_t *msg)
 	fill_trace(t, p, &w);
 	err = start_recorder(b, t, &w);
 	if (err) {
-		ask__refuse(p, id, 503, NULL, "cannot start the capture: %s", strerror(-err));
+		ask__refuse(p, id, 503, /*field=*/NULL, "cannot start the capture: %s",
+			    strerror(-err));
 		t->dropping = true; /* the peers do not know the trace yet */
 		trace__delete(b, t);
 		return;
 	}
 	trace__tell(b, t, /*soft=*/false);
 	trace__note(b, t);
-	ask__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), -1);
+	ask__answer(p, id, json_pack("{s:o}", "trace", trace__facts(t)), /*fd=*/-1);
 }
 
 /* ---- ending a capture ---- */
@@ -531,7 +533,8 @@ void trace__delete(struct broker *b, struct trace *t)
 
 	t->dropping = true;
 	if (first)
-		peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id), -1,
+		peers__tell(b, json_pack("{s:s,s:s}", "event", "gone", "trace_id", t->id),
+			    /*fd=*/-1,
 			    /*soft=*/false);
 	if (trace__runs(t)) {
 		/* The recorder has the file open and needs no name. */
@@ -590,7 +593,7 @@ static void begin_capturing(struct broker *b, struct trace *t)
 		peer__send(&b->peers[PEER_LOOK],
 			   json_pack("{s:s,s:i,s:s}", "do", "add", "pid", (int)t->pid, "target",
 				     t->model),
-			   -1);
+			   /*fd=*/-1);
 	if (t->state == TRACE_STARTING)
 		t->state = TRACE_CAPTURING;
 	if (!t->stopping)

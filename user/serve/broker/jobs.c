@@ -374,7 +374,7 @@ static void answer_export(struct peer *p, json_int_t id, const struct trace_expo
 	ask__answer(p, id,
 		    json_pack("{s:s,s:I,s:s}", "file", e->file, "size", (json_int_t)e->size, "type",
 			      e->type),
-		    -1);
+		    /*fd=*/-1);
 }
 
 /* True if no file has this name and no job will create it. */
@@ -682,7 +682,8 @@ static void keep_export(struct broker *b, struct job *j)
 		err = store__rename(&b->store, j->part, j->file);
 	}
 	if (err) {
-		ask__refuse(j->peer, j->id, 503, NULL, "cannot keep the file: %s", strerror(-err));
+		ask__refuse(j->peer, j->id, 503, /*field=*/NULL, "cannot keep the file: %s",
+			    strerror(-err));
 		return;
 	}
 	*j->part = '\0';
@@ -731,10 +732,10 @@ static void answer_devices(struct broker *b, struct job *ended, int status, cons
 			continue;
 		fd = status ? -1 : open_sealed(ended, &size);
 		if (status)
-			ask__refuse(j->peer, j->id, status, NULL, "%s", why);
+			ask__refuse(j->peer, j->id, status, /*field=*/NULL, "%s", why);
 		else if (fd < 0)
-			ask__refuse(j->peer, j->id, 503, NULL, "cannot send the answer: %s",
-				    strerror(-fd));
+			ask__refuse(j->peer, j->id, 503, /*field=*/NULL,
+				    "cannot send the answer: %s", strerror(-fd));
 		else
 			ask__answer(j->peer, j->id, json_pack("{s:I}", "size", (json_int_t)size),
 				    fd);
@@ -777,7 +778,8 @@ static void deliver_output(struct broker *b, struct job *j)
 	if (fd < 0 && j->kind == JOB_REPORT)
 		trace__fail(b, j->traces[0], 503, strerror(-fd));
 	else if (fd < 0)
-		ask__refuse(j->peer, j->id, 503, NULL, "cannot send the answer: %s", strerror(-fd));
+		ask__refuse(j->peer, j->id, 503, /*field=*/NULL, "cannot send the answer: %s",
+			    strerror(-fd));
 	else if (j->kind == JOB_REPORT)
 		trace__done(b, j->traces[0], fd);
 	else
@@ -849,7 +851,7 @@ static void refuse_start(struct broker *b, struct job *j, int err)
 	if (ends_trace(j))
 		trace__fail(b, j->traces[0], 503, why);
 	else
-		ask__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, NULL, "%s", why);
+		ask__refuse(j->peer, j->id, err == -EDQUOT ? 429 : 503, /*field=*/NULL, "%s", why);
 }
 
 /* The job to start next; NULL: none can start. Jobs that end traces go first: clients wait for
@@ -940,7 +942,7 @@ void jobs__pump(struct broker *b, uint64_t now)
 			j->late = true;
 			subprocess__signal(&j->run.process, SIGKILL);
 			if (j->kind == JOB_DEVICES)
-				answer_devices(b, j, 503, DEVICES_LATE);
+				answer_devices(b, j, /*status=*/503, DEVICES_LATE);
 		}
 	}
 	remove_answered(b);
@@ -1048,7 +1050,7 @@ static bool add_old_and_new(struct job *j, struct peer *p, json_t *msg)
 
 static bool add_compared(struct job *j, struct peer *p, json_t *msg)
 {
-	return add_traces(j, p, msg, 2, COMPARED_MAX);
+	return add_traces(j, p, msg, /*least=*/2, COMPARED_MAX);
 }
 
 /* Refuses a request that would have to wait for a look which does not end. */
@@ -1062,13 +1064,14 @@ static bool may_look(struct job *j, struct peer *p, json_t *msg)
 	if (running)
 		ask__refuse(p, j->id, 503, NULL, DEVICES_LATE);
 	else
-		ask__refuse(p, j->id, 503, NULL, "cannot look at processes: %s", p->b->why);
+		ask__refuse(p, j->id, 503, /*field=*/NULL, "cannot look at processes: %s",
+			    p->b->why);
 	return false;
 }
 
 static bool add_ranks(struct job *j, struct peer *p, json_t *msg)
 {
-	return add_traces(j, p, msg, 1, SPAWN_FILES);
+	return add_traces(j, p, msg, /*least=*/1, SPAWN_FILES);
 }
 
 /* Adds the arguments for the process that the request names. False: the request has been refused. */
@@ -1199,7 +1202,7 @@ void jobs__asked(struct peer *p, json_t *msg)
 	struct job *j;
 
 	if (count_waiting(p->b, action && !strcmp(action, "devices")) >= BROKER_WAITING) {
-		ask__refuse(p, id, 429, NULL,
+		ask__refuse(p, id, 429, /*field=*/NULL,
 			    "%d requests already wait for a worker: try again in a moment",
 			    BROKER_WAITING);
 		return;

@@ -116,7 +116,7 @@ struct broker_process *processes__find(struct peer *p, json_int_t id, json_t *ms
 		return NULL;
 	}
 	if (!b->can_trace) {
-		ask__refuse(p, id, 503, NULL, "cannot trace on this host: %s", b->why);
+		ask__refuse(p, id, 503, /*field=*/NULL, "cannot trace on this host: %s", b->why);
 		return NULL;
 	}
 	*target = name ? find_target(b, name) : NULL;
@@ -180,7 +180,7 @@ bool processes__hold(struct peer *p, json_t *msg, void (*handle)(struct peer *p,
 	if (!b->processes.scanning) {
 		b->processes.scanning = true;
 		b->processes.scan_until = clock__monotonic() + SCAN_WITHIN;
-		peer__send(&b->peers[PEER_LOOK], json_pack("{s:s}", "do", "scan"), -1);
+		peer__send(&b->peers[PEER_LOOK], json_pack("{s:s}", "do", "scan"), /*fd=*/-1);
 	}
 	return true;
 }
@@ -257,7 +257,7 @@ static void take_process(struct broker *b, json_t *msg)
 					      .msg = json_incref(msg) };
 		snprintf(q->name, sizeof(q->name), "%s", name ? name : "");
 	}
-	peers__tell(b, json_incref(msg), -1, /*soft=*/false);
+	peers__tell(b, json_incref(msg), /*fd=*/-1, /*soft=*/false);
 }
 
 /* The new PEER_LOOK process has reported all processes. Drops processes that only its predecessor
@@ -272,7 +272,7 @@ static void drop_stale(struct broker *b)
 			continue;
 		gone = json_copy(q->msg);
 		json_object_set_new(gone, "gone", json_true());
-		peers__tell(b, gone, -1, /*soft=*/false);
+		peers__tell(b, gone, /*fd=*/-1, /*soft=*/false);
 		drop_process(b, q);
 	}
 }
@@ -287,12 +287,12 @@ void processes__report(struct broker *b, json_t *msg)
 		drop_stale(b);
 		json_decref(b->processes.targets);
 		b->processes.targets = json_incref(msg);
-		peers__tell(b, json_incref(msg), -1, /*soft=*/false);
+		peers__tell(b, json_incref(msg), /*fd=*/-1, /*soft=*/false);
 	} else if (!strcmp(event, "scanned")) {
 		processes__release(b);
 	} else if (!strcmp(event, "process")) {
 		take_process(b, msg);
 	} else if (!strcmp(event, "sample") || !strcmp(event, "scan")) {
-		peers__tell(b, json_incref(msg), -1, /*soft=*/true);
+		peers__tell(b, json_incref(msg), /*fd=*/-1, /*soft=*/true);
 	}
 }

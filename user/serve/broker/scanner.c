@@ -164,7 +164,7 @@ static double date_of(uint64_t boot_ns)
 /* Sends a message to the broker. Without the broker, the process ends. */
 static void send_message(struct look *l, json_t *msg)
 {
-	if (link__send(l->link, msg, -1))
+	if (link__send(l->link, msg, /*fd=*/-1))
 		l->quit = true;
 }
 

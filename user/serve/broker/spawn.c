@@ -89,7 +89,7 @@ static int give_up_rights(const struct spawn_opts *o)
 	for (size_t i = 0; sandbox_libraries[i] && i + 2 < sizeof(runnable) / sizeof(*runnable);
 	     i++)
 		runnable[i + 1] = sandbox_libraries[i];
-	if (!sandbox__drop_rights(&d, NULL, why))
+	if (!sandbox__drop_rights(&d, /*done=*/NULL, why))
 		return 0;
 	dprintf(STDERR_FILENO, PREFIX "%s\n", why);
 	return CANNOT_RUN;

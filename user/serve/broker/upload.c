@@ -43,7 +43,7 @@ static bool has_room(struct peer *p, json_int_t id, uint64_t size)
 		return false;
 	}
 	if (count_uploads(b) >= UPLOADS) {
-		ask__refuse(p, id, 429, NULL,
+		ask__refuse(p, id, 429, /*field=*/NULL,
 			    "%d files are being sent, the most at the same time: try again when "
 			    "one has arrived",
 			    UPLOADS);
@@ -123,7 +123,8 @@ void upload__asked(struct peer *p, json_t *msg)
 	t->begun = clock__date();
 	to = open_upload(p->b, t, size);
 	if (to < 0) {
-		ask__refuse(p, id, 503, NULL, "cannot receive the file: %s", strerror(-to));
+		ask__refuse(p, id, 503, /*field=*/NULL, "cannot receive the file: %s",
+			    strerror(-to));
 		t->dropping = true; /* the peers do not know the trace yet */
 		trace__delete(p->b, t);
 		return;

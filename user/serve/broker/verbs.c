@@ -32,7 +32,7 @@ static void stop_capture(struct peer *p, json_t *msg)
 		return;
 	}
 	capture__stop(t);
-	ask__answer(p, ask__id(msg), json_pack("{s:o}", "trace", trace__facts(t)), -1);
+	ask__answer(p, ask__id(msg), json_pack("{s:o}", "trace", trace__facts(t)), /*fd=*/-1);
 }
 
 static void delete_trace(struct peer *p, json_t *msg)
@@ -45,7 +45,7 @@ static void delete_trace(struct peer *p, json_t *msg)
 	trace__delete(p->b, t);
 	for (size_t i = 0; i < p->b->traces.n; i++)
 		left += !p->b->traces.v[i]->dropping;
-	ask__answer(p, ask__id(msg), json_pack("{s:I}", "remaining", (json_int_t)left), -1);
+	ask__answer(p, ask__id(msg), json_pack("{s:I}", "remaining", (json_int_t)left), /*fd=*/-1);
 }
 
 static void cancel_job(struct peer *p, json_t *msg)
@@ -58,7 +58,7 @@ static void cancel_job(struct peer *p, json_t *msg)
 	if (!ask__fits(p, msg, fields))
 		return;
 	jobs__cancel(p->b, p, (json_int_t)ask__count(msg, "asked", 0));
-	ask__answer(p, ask__id(msg), NULL, -1);
+	ask__answer(p, ask__id(msg), /*doc=*/NULL, /*fd=*/-1);
 }
 
 /* The trace whose recording (*export NULL) or exported file (*export) has this name; NULL: none. */
@@ -137,8 +137,8 @@ static void forward_counts(struct peer *p, json_t *msg)
 		}
 		json_object_set_new(o, ways[i], copy);
 	}
-	peers__tell(p->b, o, -1, /*soft=*/false);
-	ask__answer(p, ask__id(msg), NULL, -1);
+	peers__tell(p->b, o, /*fd=*/-1, /*soft=*/false);
+	ask__answer(p, ask__id(msg), /*doc=*/NULL, /*fd=*/-1);
 }
 
 /* ---- the table of requests ---- */

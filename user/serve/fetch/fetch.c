@@ -322,7 +322,7 @@ static void update_index(struct fetch *f)
 				e[n++] = f->hosts[i].processes[k].entry;
 	/* write_index() meets the same error, and logs it. */
 	if (e)
-		folder__add_all(f->folder, e, n, NULL, 0);
+		folder__add_all(f->folder, e, n, /*missing=*/NULL, 0);
 	free(e);
 	f->n_indexed = kept;
 	f->indexed = clock__monotonic();
@@ -374,7 +374,7 @@ static void delete_trace(struct fetch_process *p)
 	char path[64];
 
 	snprintf(path, sizeof(path), "/api/trace/%s", p->trace);
-	call_host(p->host, "DELETE", path, NULL, 0, on_gone, p);
+	call_host(p->host, "DELETE", path, /*body=*/NULL, 0, on_gone, p);
 }
 
 static void on_started(void *ctx, const struct http_answer *a);
@@ -467,8 +467,8 @@ static void on_started(void *ctx, const struct http_answer *a)
 	json_t *o;
 
 	if (!a->status && a->sent && p->started < STARTS) {
-		call_host(p->host, "GET", "/api/trace/list", NULL, clock__monotonic() + POLL_EVERY,
-			  on_list_for_start, p);
+		call_host(p->host, "GET", "/api/trace/list", /*body=*/NULL,
+			  clock__monotonic() + POLL_EVERY, on_list_for_start, p);
 		return;
 	}
 	if (a->status != 200) {
@@ -736,7 +736,7 @@ static int tick_of_captures(void *ctx)
 		if (h->polling || now < first || now < h->list_asked + POLL_EVERY)
 			continue;
 		h->list_asked = now;
-		h->polling = call_host(h, "GET", "/api/trace/list", NULL, 0, on_list, h);
+		h->polling = call_host(h, "GET", "/api/trace/list", /*body=*/NULL, 0, on_list, h);
 	}
 	more |= run_checks(f);
 	update_index(f);
@@ -806,9 +806,9 @@ static void on_targets(void *ctx, const struct http_answer *a);
 static void ask_next(struct fetch_host *h)
 {
 	if (h->exchanges++ < FETCH_EXCHANGES)
-		call_host(h, "GET", "/api/clock", NULL, 0, on_clock, h);
+		call_host(h, "GET", "/api/clock", /*body=*/NULL, 0, on_clock, h);
 	else
-		call_host(h, "GET", "/api/targets", NULL, 0, on_targets, h);
+		call_host(h, "GET", "/api/targets", /*body=*/NULL, 0, on_targets, h);
 }
 
 /* The host has told the time: uses it and asks on. */

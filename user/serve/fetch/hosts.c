@@ -297,7 +297,7 @@ static char *run_program(const char *const *argv)
 		log_err("%s: its output is too long", program);
 		return NULL;
 	}
-	subprocess__wait(&p, -1, &status);
+	subprocess__wait(&p, /*ms=*/-1, &status);
 	if (!status)
 		return text;
 	log_err("%s failed with status %d; its messages are above", program,
@@ -477,7 +477,7 @@ static int add_job(struct hosts *h, const char *selector, const json_t *job, con
 int hosts__add_kubernetes(struct hosts *h, const char *selector, const char *space)
 {
 	json_t *jobs = NULL, *all = NULL;
-	const json_t *job = get_pods(NULL, selector, &jobs);
+	const json_t *job = get_pods(/*space=*/NULL, selector, &jobs);
 	const json_t *tracers = job ? get_pods(space, CHART_LABEL, &all) : NULL;
 	int status = tracers ? add_job(h, selector, job, tracers) : EXIT_FAILED;
 

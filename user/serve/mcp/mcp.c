@@ -370,7 +370,7 @@ static int add_path(struct mcp_argv *a, const struct mcp_argument *arg, const ch
 		return refuse(why, "%s: it has to be below the folder, without links", arg->name);
 	if (asprintf(&dotted, "./%s", path) < 0)
 		return -ENOMEM;
-	err = add_arg(a, NULL, dotted, NULL);
+	err = add_arg(a, /*option=*/NULL, dotted, /*suffix=*/NULL);
 	free(dotted);
 	return err;
 }
@@ -396,7 +396,7 @@ static int add_word(struct mcp_argv *a, const struct mcp_argument *arg, const ch
 	for (size_t i = 0; arg->words[i]; i++)
 		if (!strcmp(arg->words[i], word)) {
 			a->json |= !strcmp(arg->name, "format") && !strcmp(word, "json");
-			return add_arg(a, arg->option, word, NULL);
+			return add_arg(a, arg->option, word, /*suffix=*/NULL);
 		}
 	return refuse(why, "%s: unknown value; tools/list has its values", arg->name);
 }
@@ -406,7 +406,7 @@ static int add_text(struct mcp_argv *a, const struct mcp_argument *arg, const ch
 {
 	if (arg->pattern && !text__matches(text, arg->pattern))
 		return refuse(why, "%s: unknown value; %s", arg->name, arg->help);
-	return add_arg(a, arg->option, text, NULL);
+	return add_arg(a, arg->option, text, /*suffix=*/NULL);
 }
 
 static int add_number(struct mcp_argv *a, const struct mcp_argument *arg, const json_t *v,
@@ -432,7 +432,8 @@ static int add_texts(struct mcp_argv *a, const struct mcp_argument *arg, const j
 	for (size_t i = 0; i < json_array_size(v) && !err; i++) {
 		const json_t *member = json_array_get(v, i);
 
-		err = is_text(member) ? add_arg(a, NULL, json_string_value(member), NULL)
+		err = is_text(member) ? add_arg(a, /*option=*/NULL, json_string_value(member),
+						/*suffix=*/NULL)
 				      : refuse(why, "%s: not an array of texts", arg->name);
 	}
 	return err == -E2BIG ? refuse(why, "%s: too many", arg->name) : err;
@@ -491,10 +492,10 @@ static int check_names(const struct mcp_tool *t, const json_t *given, char why[W
 /* Adds the program's name, the command and its fixed options. Returns 0, -E2BIG or -ENOMEM. */
 static int add_command(struct mcp_argv *a, const struct mcp_tool *t)
 {
-	int err = add_arg(a, NULL, "memtrace-bpf", NULL);
+	int err = add_arg(a, /*option=*/NULL, "memtrace-bpf", /*suffix=*/NULL);
 
 	for (size_t i = 0; t->command && t->command[i] && !err; i++)
-		err = add_arg(a, NULL, t->command[i], NULL);
+		err = add_arg(a, /*option=*/NULL, t->command[i], /*suffix=*/NULL);
 	return err;
 }
 
@@ -502,9 +503,9 @@ static int add_command(struct mcp_argv *a, const struct mcp_tool *t)
  * -ENOMEM. */
 static int add_python(struct mcp_argv *a)
 {
-	int err = add_arg(a, NULL, "--", NULL);
+	int err = add_arg(a, /*option=*/NULL, "--", /*suffix=*/NULL);
 
-	return err ? err : add_arg(a, NULL, "python3", NULL);
+	return err ? err : add_arg(a, /*option=*/NULL, "python3", /*suffix=*/NULL);
 }
 
 /* Adds all arguments of a call. Parameters: as in make_argv(). Returns 0, -E2BIG, -ENOMEM, or
@@ -585,7 +586,7 @@ static int wait_for_command(struct subprocess *p, int seconds, int client, bool 
 	uint64_t until = clock__monotonic() + (uint64_t)seconds * 1000000000;
 	int status;
 
-	while (!subprocess__wait(p, 100, &status)) {
+	while (!subprocess__wait(p, /*ms=*/100, &status)) {
 		*hung_up = hangs_up(client);
 		if (!*hung_up && clock__monotonic() < until)
 			continue;

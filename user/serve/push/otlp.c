@@ -200,7 +200,8 @@ static json_t *metrics_of(const struct state *s, const struct state_process *p, 
 		add_metric(metrics, &device_figures[i], device_points(p, i, room));
 	points = json_array();
 	if (p->has_rss && p->rss <= INT64_MAX && *room) {
-		add_point(points, p, attributes_of(p, NULL, NULL), /*counter=*/false, p->rss);
+		add_point(points, p, attributes_of(p, NULL, /*value=*/NULL), /*counter=*/false,
+			  p->rss);
 		(*room)--;
 	}
 	add_metric(metrics, &resident, points);
@@ -309,8 +310,8 @@ static int put_attribute(FILE *out, const json_t *attribute)
 		put_varint(any, 3 << 3);
 		put_varint(any, strtoull(number, NULL, 10));
 	}
-	err = close_message(any, pair, 2, &kept_value, &value_size);
-	return close_message(pair, out, 1, &kept, &size) ?: err;
+	err = close_message(any, pair, /*number=*/2, &kept_value, &value_size);
+	return close_message(pair, out, /*number=*/1, &kept, &size) ?: err;
 }
 
 /* Writes the resource of a process as a field with the number 1. Returns 0 or -ENOMEM. */
@@ -330,7 +331,7 @@ static int put_resource(FILE *out, const struct profile_of *of)
 	json_array_foreach(json_object_get(resource, "attributes"), i, attribute)
 		err = err ? err : put_attribute(message, attribute);
 	json_decref(resource);
-	return close_message(message, out, 1, &kept, &size) ?: err;
+	return close_message(message, out, /*number=*/1, &kept, &size) ?: err;
 }
 
 /* Finds the message in a field with the number 1 that a message begins with: *at and *size are
@@ -379,7 +380,7 @@ int otlp__profile(const void *profile, size_t size, const struct profile_of *of,
 	}
 	err = put_resource(profiles, of);
 	fwrite(resource_end, 1, (size_t)(profiles_end - resource_end), profiles);
-	err = close_message(profiles, out, 1, &kept, &kept_size) ?: err;
+	err = close_message(profiles, out, /*number=*/1, &kept, &kept_size) ?: err;
 	fwrite(profiles_end, 1, (size_t)(limit - profiles_end), out);
 fail:
 	if (out && fclose(out))

@@ -197,7 +197,7 @@ static bool send_request(struct profiles *p, enum step step, json_t *msg)
 		json_decref(msg);
 		return false;
 	}
-	return !link__send(p->opts.link, msg, -1);
+	return !link__send(p->opts.link, msg, /*fd=*/-1);
 }
 
 /* Deletes the temporary trace, then goes on to the next process. */

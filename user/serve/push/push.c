@@ -103,7 +103,7 @@ static void report_counts(struct push *p)
 		json_object_set_new(msg, "otlp_profiles", counts_json(&now[PUSH_OTLP_PROFILES]));
 	if (p->otlp_url)
 		json_object_set_new(msg, "otlp", counts_json(&now[PUSH_OTLP]));
-	link__send(p->link, msg, -1);
+	link__send(p->link, msg, /*fd=*/-1);
 }
 
 /* Prepares everything. Returns 0 or -errno; stop_push() is needed in any case. */
@@ -205,7 +205,7 @@ static void run_once(struct push *p)
 				 { link__fd(p->link), link__events(p->link), 0 } };
 	struct signalfd_siginfo info;
 
-	sender__turn(p->sender, fds, 2, limit_wait(p, sender__sleep(p->sender, p->now)));
+	sender__turn(p->sender, fds, /*n=*/2, limit_wait(p, sender__sleep(p->sender, p->now)));
 	p->now = clock__read(CLOCK_MONOTONIC);
 	if (link__pump(p->link, on_message, p))
 		p->gone = true;

@@ -185,7 +185,7 @@ int link__offer(struct link *l, json_t *msg)
 		json_decref(msg);
 		return l->gone ? -EPIPE : -ENOBUFS;
 	}
-	return link__send(l, msg, -1);
+	return link__send(l, msg, /*fd=*/-1);
 }
 
 /* ---- receiving ---- */

@@ -41,7 +41,7 @@ static int check_file(int fd, size_t max, int is_private, const char *path, char
 	struct stat st;
 
 	if (fstat(fd, &st))
-		return secret__refuse(-errno, path, NULL, why);
+		return secret__refuse(-errno, path, /*what=*/NULL, why);
 	if (!S_ISREG(st.st_mode) && !S_ISFIFO(st.st_mode))
 		return secret__refuse(-EINVAL, path,
 				      "not a file: it has to be a regular file or a pipe", why);
@@ -64,7 +64,7 @@ int secret__read(const char *path, size_t max, int is_private, char **ret, char 
 	char *text;
 
 	if (fd < 0)
-		return secret__refuse(-errno, path, NULL, why);
+		return secret__refuse(-errno, path, /*what=*/NULL, why);
 	err = check_file(fd, max, is_private, path, why);
 	if (err) {
 		close(fd);

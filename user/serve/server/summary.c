@@ -159,7 +159,7 @@ json_t *summary__make(const json_t *facts, const json_t *report)
 	json_object_set_new(ret, "avg_fragmentation",
 			    fragmentation ? copy_scalar(d, "avg_fragmentation") : json_null());
 	json_object_set_new(ret, "tracing_time_ms",
-			    number_or_null(json_object_get(capture, "duration"), 1000));
+			    number_or_null(json_object_get(capture, "duration"), /*scale=*/1000));
 	json_object_set_new(ret, "pid", copy_scalar(facts, "pid"));
 	json_object_set_new(ret, "device", copy_scalar(d, "device"));
 	json_object_set_new(ret, "peak_allocated", copy_scalar(d, "peak_allocated"));

@@ -123,8 +123,9 @@ static void set_rates(struct auth *g, unsigned per_minute)
 {
 	g->per_minute = per_minute;
 	if (per_minute) {
-		g->rates[BUCKET_ALL] = make_rate(per_minute, 20);
-		g->rates[BUCKET_COSTLY] = make_rate(per_minute < 10 ? 1 : per_minute / 10, 10);
+		g->rates[BUCKET_ALL] = make_rate(per_minute, /*least=*/20);
+		g->rates[BUCKET_COSTLY] = make_rate(per_minute < 10 ? 1 : per_minute / 10,
+						    /*least=*/10);
 	}
 	g->rates[BUCKET_FAILURES] = (struct rate){ WRONG_TOKENS, WRONG_TOKENS / 60.0 };
 }

@@ -36,7 +36,8 @@ void web_devices__renew(struct web *web)
 	d->asked = ++web->last_id;
 	d->asked_at = web->now;
 	if (link__send(web->link,
-		       json_pack("{s:I, s:s}", "id", (json_int_t)d->asked, "do", "devices"), -1))
+		       json_pack("{s:I, s:s}", "id", (json_int_t)d->asked, "do", "devices"),
+		       /*fd=*/-1))
 		d->asked = 0;
 }
 

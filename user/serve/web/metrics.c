@@ -169,7 +169,7 @@ static void put_time_and_fragmentation(struct metrics_writer *w, const struct la
 
 	put_head(w, &when);
 	for (size_t k = 0; k < l->n; k++) {
-		open_labels(w, &when, &l->all[k], NULL);
+		open_labels(w, &when, &l->all[k], /*device=*/NULL);
 		fprintf(w->out, "} %.3f\n",
 			json_number_value(json_object_get(l->all[k].trace->facts, "begun")));
 	}
@@ -200,7 +200,7 @@ static void put_host_of_capture(struct metrics_writer *w, const struct last_capt
 
 			if (!json_is_integer(number))
 				continue;
-			open_labels(w, &f, &l->all[k], NULL);
+			open_labels(w, &f, &l->all[k], /*device=*/NULL);
 			openmetrics__label(w->out, "part", host_part__name(i), /*more=*/true);
 			end_sample(w, number);
 		}

@@ -44,7 +44,7 @@ static void on_closed(struct request *r)
 	const struct state_trace *t = serve_state__trace(&r->web->state, request__kept(r));
 	const char *why = t ? json_string_value(json_object_get(t->facts, "error")) : NULL;
 
-	request__error(r, 503, NULL, "%s", why ? why : "the file's trace was deleted");
+	request__error(r, 503, /*field=*/NULL, "%s", why ? why : "the file's trace was deleted");
 }
 
 /* Lets the request take its time for the next WEB_PACE bytes. */

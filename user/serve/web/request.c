@@ -281,11 +281,12 @@ void request__ask(struct request *r, json_t *msg,
 	r->asked = id;
 	r->asked_at = r->web->now;
 	r->then = then;
-	err = link__send(r->web->link, msg, -1);
+	err = link__send(r->web->link, msg, /*fd=*/-1);
 	if (err == -E2BIG)
 		request__error(r, 413, NULL, "the request is too large to forward");
 	else if (err)
-		request__error(r, 503, NULL, "the capturing part of the server %s; try again",
+		request__error(r, 503, /*field=*/NULL,
+			       "the capturing part of the server %s; try again",
 			       err == -ENOBUFS ? "is overloaded" : "has ended");
 }
 

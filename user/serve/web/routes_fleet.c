@@ -89,7 +89,7 @@ static void release_profile(void *ctx)
 		msg = json_pack("{s:I, s:s, s:s}", "id", (json_int_t)++p->web->last_id, "do",
 				"delete", "trace_id", p->id);
 		if (msg)
-			link__send(p->web->link, msg, -1);
+			link__send(p->web->link, msg, /*fd=*/-1);
 	}
 	free(p);
 }
@@ -154,7 +154,7 @@ static void wait_for_end(struct request *r)
 	if (!error)
 		error = "the capture failed for an unknown reason";
 	gone = json_integer_value(json_object_get(t->facts, "status")) == 404;
-	request__error(r, gone ? 404 : 503, NULL, "%s", error);
+	request__error(r, gone ? 404 : 503, /*field=*/NULL, "%s", error);
 }
 
 /* The broker has started the capture: waits for its end. */
@@ -168,7 +168,7 @@ static void on_capture(struct request *r, json_t *answer, int fd)
 	r->held = false;
 	if (fd >= 0)
 		close(fd);
-	if (!msg || serve_state__take(request__state(r), msg, -1, &t) || !t) {
+	if (!msg || serve_state__take(request__state(r), msg, /*fd=*/-1, &t) || !t) {
 		request__error(r, 503, NULL, "the capture started, but its result is unknown");
 	} else {
 		memcpy(p->id, t->id, sizeof(p->id));
@@ -248,7 +248,7 @@ static void send_profile(struct request *r)
 	json_t *msg;
 
 	if (id && !serve_state__trace(request__state(r), id)) {
-		request__error(r, 404, NULL, "Trace %.40s not found", id);
+		request__error(r, 404, /*field=*/NULL, "Trace %.40s not found", id);
 		return;
 	}
 	p = calloc(1, sizeof(*p));

@@ -130,7 +130,7 @@ static struct state_process *process_of(struct request *r)
 	struct state_process *p = serve_state__process(request__state(r), pid);
 
 	if (!p)
-		request__error(r, 404, NULL,
+		request__error(r, 404, /*field=*/NULL,
 			       "Process %d not found among those of the targets; GET /api/targets "
 			       "lists them",
 			       (int)pid);
@@ -197,7 +197,7 @@ static void send_devices(struct request *r)
 
 static void stream_all(struct request *r)
 {
-	request__stream(r, NULL);
+	request__stream(r, /*trace=*/NULL);
 }
 
 static void log_in(struct request *r)

@@ -256,7 +256,7 @@ static struct state_trace *find_trace(struct request *r, const char *id)
 	struct state_trace *t = serve_state__trace(request__state(r), id);
 
 	if (!t)
-		request__error(r, 404, NULL, "Trace %.80s not found", id);
+		request__error(r, 404, /*field=*/NULL, "Trace %.80s not found", id);
 	return t;
 }
 
@@ -318,7 +318,7 @@ static void wait_for_end(struct request *r)
 		status = json_integer_value(json_object_get(t->facts, "status"));
 		if (status != 404 && status != 422)
 			status = 503;
-		request__error(r, (int)status, NULL, "%s",
+		request__error(r, (int)status, /*field=*/NULL, "%s",
 			       error ? error : "the capture failed for an unknown reason");
 	} else if (t->summary && json_object_get(t->summary, "layer_stats")) {
 		request__json(r, 200, json_incref(t->summary));
@@ -333,7 +333,7 @@ struct state_trace *routes_trace__take(struct request *r, json_t *answer)
 				json_object_get(answer, "trace"));
 	struct state_trace *t = NULL;
 
-	if (msg && serve_state__take(request__state(r), msg, -1, &t))
+	if (msg && serve_state__take(request__state(r), msg, /*fd=*/-1, &t))
 		t = NULL;
 	json_decref(msg);
 	return t;
@@ -638,8 +638,8 @@ static void send_ranks(struct request *r)
 		return;
 	if (!json_array_size(ids)) {
 		if (job)
-			request__error(r, 404, NULL, "There is no finished trace of job %.80s",
-				       job);
+			request__error(r, 404, /*field=*/NULL,
+				       "There is no finished trace of job %.80s", job);
 		else
 			request__error(r, 404, NULL, "There is no finished trace");
 		json_decref(ids);
@@ -724,7 +724,7 @@ static void send_download(struct request *r)
 	const char *name = request__path(r, "file");
 
 	if (!is_file_name(name))
-		request__error(r, 404, NULL, "no such file: %.80s", name);
+		request__error(r, 404, /*field=*/NULL, "no such file: %.80s", name);
 	else
 		open_file(r, name, on_opened);
 }
@@ -735,7 +735,7 @@ static void send_recording(struct request *r)
 	const char *name = t ? json_string_value(json_object_get(t->facts, "file")) : NULL;
 
 	if (t && (!is_file_name(name) || !serve_state__trace_ended(t)))
-		request__error(r, 409, NULL, "Trace %s has no recording yet", t->id);
+		request__error(r, 409, /*field=*/NULL, "Trace %s has no recording yet", t->id);
 	else if (t)
 		open_file(r, name, on_opened);
 }

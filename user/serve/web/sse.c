@@ -165,7 +165,7 @@ void request__stream(struct request *r, const char *trace)
 	struct stream *s;
 
 	if (trace && !t) {
-		request__error(r, 404, NULL, "Trace %s not found", trace);
+		request__error(r, 404, /*field=*/NULL, "Trace %s not found", trace);
 		return;
 	}
 	if (r->web->n_streams >= STREAMS || count_peer_streams(r) >= STREAMS / 2) {

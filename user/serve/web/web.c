@@ -91,7 +91,7 @@ static bool check_headers(struct request *r)
 		if (h.seen[i] < 2)
 			continue;
 		request__header(r, "Connection", "close");
-		request__error(r, 400, NULL, "the header %s came twice", only_once[i]);
+		request__error(r, 400, /*field=*/NULL, "the header %s came twice", only_once[i]);
 		return false;
 	}
 	ambiguous = length && coding;
@@ -151,7 +151,7 @@ static bool check_who(struct request *r)
 		snprintf(seconds, sizeof(seconds), "%u", r->verdict.retry_after);
 		request__header(r, "Retry-After", seconds);
 	}
-	request__error(r, r->verdict.status, NULL, "%s", r->verdict.why);
+	request__error(r, r->verdict.status, /*field=*/NULL, "%s", r->verdict.why);
 	return false;
 }
 
@@ -195,14 +195,14 @@ static bool check_route(struct request *r, char *values[4], size_t *n)
 			request__respond(r, 204,
 					 MHD_create_response_from_buffer(0, (void *)"",
 									 MHD_RESPMEM_PERSISTENT),
-					 NULL);
+					 /*type=*/NULL);
 		else
 			request__error(r, 405, NULL, "%s is not allowed for %s; use %s", r->method,
 				       r->url, allow);
 		return false;
 	}
 	if (!r->route) {
-		request__error(r, 404, NULL, "no such path: %.200s", r->url);
+		request__error(r, 404, /*field=*/NULL, "no such path: %.200s", r->url);
 		return false;
 	}
 	for (size_t i = 0; i < *n; i++) {
@@ -330,7 +330,7 @@ static bool check_type(struct request *r)
 	}
 	if (!r->route->in_body || !type || validate__is_json_type(type))
 		return true;
-	request__error(r, 415, NULL,
+	request__error(r, 415, /*field=*/NULL,
 		       "the body must be application/json, but its Content-Type is \"%.80s\"",
 		       type);
 	return false;
@@ -387,12 +387,13 @@ static bool begin_request(struct request *r, const char *url, const char *method
 static bool take_body(struct request *r, const char *data, size_t size)
 {
 	if (!r->answered && size > WEB_BODY - r->body_size)
-		request__error(r, 413, NULL, "the body must be at most %d bytes long", WEB_BODY);
+		request__error(r, 413, /*field=*/NULL, "the body must be at most %d bytes long",
+			       WEB_BODY);
 	if (r->answered || !r->route->in_body) {
 		r->drained += size;
 		if (!r->answered && r->drained > WEB_BODY)
 			request__error(
-				r, 413, NULL,
+				r, 413, /*field=*/NULL,
 				"the body must be at most %d bytes long, and this call takes none",
 				WEB_BODY);
 		return r->drained <= WEB_DRAIN;
@@ -769,7 +770,7 @@ static void cancel_question(struct request *r)
 		link__send(web->link,
 			   json_pack("{s:I, s:s, s:I}", "id", (json_int_t)++web->last_id, "do",
 				     "cancel", "asked", (json_int_t)r->asked),
-			   -1);
+			   /*fd=*/-1);
 	r->asked = 0;
 }
 

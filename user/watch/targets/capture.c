@@ -167,7 +167,7 @@ static void drop_old(struct watch_capture *c)
 		    (n_captures <= c->w->args.max_captures && bytes <= c->w->args.max_bytes))
 			return;
 		snprintf(file, sizeof(file), "%s", oldest->file);
-		if (folder__drop(c->folder, file, NULL))
+		if (folder__drop(c->folder, file, /*gap=*/NULL))
 			return;
 		drop_dump(c, file);
 	}
@@ -251,7 +251,7 @@ static int begin_record(struct watch_capture *c)
 	}
 	if (c->shot.host)
 		argv[n_args++] = "--host";
-	return begin_stage(c, RECORDING, argv, -1, 0,
+	return begin_stage(c, RECORDING, argv, /*out=*/-1, 0,
 			   c->w->args.capture ? c->w->args.capture + RECORD_MORE : STEPS_MOST);
 }
 
@@ -806,7 +806,7 @@ static void start_recorder(struct watch_capture *c, uint64_t now)
 	box->one_ended = false;
 	if (!add_processes(c->w, argv, n_args, pids))
 		return;
-	err = watch_spawn__self(argv, -1, SUBPROCESS_INHERIT, 0, &box->recorder);
+	err = watch_spawn__self(argv, /*out=*/-1, SUBPROCESS_INHERIT, 0, &box->recorder);
 	if (!err)
 		return;
 	box->next_start = now + AGAIN_AFTER_FAILURE;

@@ -291,7 +291,7 @@ void host_growth__json(struct json *j, const struct host_growth_verdict *v)
 
 	json__open_object(j, "host_growth");
 	json__string(j, "grows", names[v->what]);
-	json__seconds(j, "seconds", v->time, 3);
+	json__seconds(j, "seconds", v->time, /*decimals=*/3);
 	json__uint(j, "rss", v->now.rss);
 	json__uint_or_null(j, "live", v->now.known, v->now.live);
 	json__uint_or_null(j, "free", v->now.known, v->now.free);

@@ -102,9 +102,9 @@ static void put_amount(struct json *j, const char *key, const struct cond_result
 		       double share)
 {
 	if (r->unit == COND_SHARE)
-		json__double(j, key, share, 6);
+		json__double(j, key, share, /*decimals=*/6);
 	else if (r->unit == COND_TIME)
-		json__seconds(j, key, value, 9);
+		json__seconds(j, key, value, /*decimals=*/9);
 	else
 		json__uint(j, key, value);
 }

@@ -283,7 +283,7 @@ static void calm_rule(struct watch *w, size_t i, struct watch_target *t, struct 
 		return;
 	state->holds = false;
 	w->rules[i].holding--;
-	watch_say__rule(w, "normal", t, d, cond__text(w->rules[i].cond), r, NULL);
+	watch_say__rule(w, "normal", t, d, cond__text(w->rules[i].cond), r, /*grown=*/NULL);
 }
 
 /* Judges rule i for a device (t->self: the process). Reports when it begins or ceases to hold. */
@@ -312,7 +312,8 @@ static void judge_rule(struct watch *w, size_t i, struct watch_target *t, struct
 	if (result.verdict == COND_UNKNOWN && !state->reported_unknown &&
 	    now - t->since >= UNKNOWN_AFTER) {
 		state->reported_unknown = true;
-		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &result, NULL);
+		watch_say__rule(w, "unknown", t, d, cond__text(rule->cond), &result,
+				/*grown=*/NULL);
 	}
 	if (state->holds) {
 		state->ooms = d->ooms;
