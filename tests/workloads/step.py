@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """
 Endless training steps of a GPT, for tools/dev/bench.py: one JSON line [begin, end, CPU time] per step in --times, in s of the
-monotonic clock and of the whole process. Commands are lines on standard input; each runs between two steps and is answered with
+monotonic clock and of the whole process. With --leak N each step also keeps N bytes. Commands are lines on standard input; each runs between two steps and is answered with
 "did COMMAND ...":
 
     history on|off     PyTorch's own recorder of CUDA memory, with Python stacks; off prints the number of events
@@ -23,6 +23,7 @@ import torch
 import gpt
 
 profiler = spinner = None
+kept = []
 
 
 def history(on):
@@ -70,9 +71,14 @@ def obey():
         print("did", " ".join(words[:2]), COMMANDS[" ".join(words[:2])](*words[2:]), flush=True)
 
 
+def leak(args):
+    kept.append(torch.empty(args.leak, dtype=torch.uint8, device=args.device))
+
+
 def main():
     p = gpt.arguments()
     p.add_argument("--times", required=True)
+    p.add_argument("--leak", type=int, default=0, metavar="BYTES")
     args = p.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(1)
@@ -84,6 +90,8 @@ def main():
         while True:
             begin, cpu = time.monotonic(), time.process_time()
             next(job)
+            if args.leak:
+                leak(args)
             f.write(json.dumps([begin, time.monotonic(), time.process_time() - cpu]) + "\n")
             obey()
 

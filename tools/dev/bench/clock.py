@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 """What a user of a GPU sees: a step of a GPU-bound and of a launch-bound job on the dry run with its virtual clock, untraced and traced.
 The durations of GPU work are modelled (docs/internals/DRYRUN.md, "The clock")."""
-import argparse
-
 from bench import peers, stats
 from bench.common import spread
-from bench.tools import AGAIN, LIMITED, TRAPS
+from bench.tools import AGAIN
 
 JOBS = ("GPU-bound", "launch-bound")
 TOOLS = (AGAIN, "no backward", "all", "PyTorch's recorder")
@@ -13,12 +11,6 @@ TOOLS = (AGAIN, "no backward", "all", "PyTorch's recorder")
 
 def bench(args, python):
     return {job: peers.measure(args, python, None, job, "clock " + job, TOOLS) for job in JOBS}
-
-
-def bench_cost(args, python):
-    """The launch-bound job with a limit, in long windows: what is left is small. TRAPS: the probes that no level leaves out, empty."""
-    args = argparse.Namespace(**{**vars(args), "seconds": 5 * args.seconds})
-    return {JOBS[1]: peers.measure(args, python, None, JOBS[1], "cost", (AGAIN, TRAPS, LIMITED))}
 
 
 def show(doc):

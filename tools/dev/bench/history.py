@@ -64,7 +64,8 @@ def add(doc, folder=FOLDER):
 
 
 def digits(e):
-    return 0 if abs(e["median"]) >= 100 else 2
+    """A ratio near 1 has more: what matters is its distance from 1."""
+    return 0 if abs(e["median"]) >= 100 else 3 if abs(e["median"] - 1) < 0.1 else 2
 
 
 def cell(e):

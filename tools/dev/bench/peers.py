@@ -149,7 +149,10 @@ def summary(tool, windows):
     return out
 
 
-PAIRS = (("empty probes", "PyTorch's recorder", "empty probes, against PyTorch's own recorder"),
+PAIRS = (("no backward", tools.TRAPS, "lines and modules, against empty probes"),
+         ("all", tools.TRAPS, "lines, modules and backward, against empty probes"),
+         ("all", tools.ALL_TRAPS, "lines, modules and backward, against empty probes, also of backward"),
+         ("empty probes", "PyTorch's recorder", "empty probes, against PyTorch's own recorder"),
          ("no backward", "PyTorch's recorder", "lines and modules, against PyTorch's own recorder"),
          ("all", "PyTorch's recorder", "lines, modules and backward, against PyTorch's own recorder"),
          ("no backward or modules", "PyTorch's recorder", "lines, against PyTorch's own recorder"),

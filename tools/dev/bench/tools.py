@@ -101,7 +101,8 @@ class Tool:
 
 AGAIN = "untraced again"
 LIMITED = "--cost 1%"
-TRAPS = "empty probes of totals"
+TRAPS = "empty probes"
+ALL_TRAPS = "empty probes, also of backward"
 
 
 class Nothing(Tool):
@@ -296,8 +297,7 @@ NO_NAMES = ("BPFTRACE_NO_USER_SYMBOLS=1",)
 
 def all_tools(memray_python):
     """Our tool first. bpftrace prints addresses without names: with names it lost 97 of 100 hits here."""
-    return [Nothing(), Empty("empty probes", "--no-autograd"), Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
-            Limited(LIMITED, "--cost", "1%"), Empty(TRAPS, "--no-autograd", "--no-modules"),
+    return [Nothing(), Empty(TRAPS, "--no-autograd"), Empty(ALL_TRAPS), Ours("all"), Ours("no backward", "--no-autograd"), Ours("no backward or modules", "--no-autograd", "--no-modules"),
             InProcess("PyTorch's recorder", "history", gpu_only=True, records=HISTORY),
             InProcess("torch.profiler", "profiler", fresh=True, long=True, records=PROFILER), Memray(memray_python),
             Bpftrace("bpftrace count", "@hits = count();"), Bpftrace("bpftrace stacks", PRINT, env=NO_NAMES),
