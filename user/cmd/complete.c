@@ -228,13 +228,15 @@ static const struct argp_option *short_value(const struct options_list *list, co
 }
 
 /* Offers what the last word can be: goes through the words before it, from words[first] on, to know
- * what is expected. */
+ * what is expected. Where a command of the program begins, prints ":command N" instead, its index:
+ * the shell's script then completes that command's words itself. */
 static void offer_for_command(const struct command *c, int n, char *const *words, int first)
 {
 	struct options_list list = { .n = 0 };
 	bool starts_command = c->argp->args_doc && strstr(c->argp->args_doc, "COMMAND");
 	const struct argp_option *pending = NULL; /* option whose value is the next word */
 	const char *typed = words[n - 1];
+	/* given: an argument that is no option came; has_word: one of the command's words */
 	bool after_dashes = false, given = false, has_word = false;
 
 	options_list__fill(&list, c->argp);

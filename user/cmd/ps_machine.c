@@ -296,7 +296,8 @@ static void put_bytes(struct grid *g, int column, uint64_t bytes)
 		  bytes == MACHINE_NONE ? "-" : text__bytes(text, sizeof(text), bytes), NULL);
 }
 
-/* Prints a table: last(ctx, i) is the text of the last column of row i. Frees g. 0 or -ENOMEM. */
+/* Prints a table, whose last column is cut with cut(): last(l, i) is its text in row i. Frees g. 0
+ * or -ENOMEM. */
 static int print_table(struct grid *g, const char *title, const char *last_title, size_t n,
 		       const char *(*last)(const struct look *l, size_t i), const struct look *l,
 		       char *(*cut)(char *s, size_t columns))

@@ -359,7 +359,7 @@ static void put_change(struct json *j, const struct change *c)
 	json__open_object(j, NULL);
 	json__string(j, "name", c->name);
 	json__string(j, "kind", kind_of(c));
-	if (c->at_most)
+	if (c->at_most) /* `before` is only an upper bound */
 		json__null(j, "before");
 	else
 		json__int(j, "before", (int64_t)c->before);

@@ -195,7 +195,8 @@ int code_cache__inherit(struct code_cache *cache, const struct code_cache *from,
 	while (!err && map64__next(from->at, &pos, &addr, &value)) {
 		const struct code *code = (const struct code *)(uintptr_t)value;
 
-		/* Only objects from before the fork: a later one may exist in one process only. */
+		/* Only objects from before the fork: a later one may exist in one process only. A
+		 * fresh reading may still turn out to be of another object. */
 		if (!code->fresh && code->read_at < forked && (code->file || code->func))
 			err = inherit_one(cache, addr, from, code);
 	}

@@ -177,7 +177,7 @@ static struct device device_of(struct cuda_calls *calls, const struct cuda_funct
 		else if (calls->devices == 1)
 			d.index = 0;
 		break;
-	case CUDA_DEVICE_PROP:
+	case CUDA_DEVICE_PROP: /* arg[2]: type of the location, and its ID in the upper half */
 		if ((uint32_t)record->arg[2] == LOCATION_DEVICE &&
 		    record->arg[2] >> 32 < DEVICE_UNKNOWN)
 			d.index = record->arg[2] >> 32;
@@ -457,7 +457,7 @@ static int on_give(struct decoder *decoder, const struct cuda_function *fn,
 	return end_taken(decoder, space, record->arg[0], event);
 }
 
-/* Keeps another process's memory that this one imported. It counts there. */
+/* Keeps another process's memory that this one imported. It is silent: it counts there. */
 static void on_import(struct cuda_calls *calls, const struct mt_rec_call *record)
 {
 	struct taken taken = { .addr = record->out,
@@ -469,11 +469,12 @@ static void on_import(struct cuda_calls *calls, const struct mt_rec_call *record
 
 	if (there)
 		there->holders++;
-	else if (record->out != UINT64_MAX)
+	else if (record->out != UINT64_MAX) /* the handle could be read */
 		remember(calls, SPACE_PHYSICAL, &taken);
 }
 
-/* Keeps a memory pool that the program made. */
+/* Keeps a memory pool that the program made. arg[1]: type of its location, and its ID in the upper
+ * half; arg[2]: kind of its memory. */
 static void on_pool(struct cuda_calls *calls, const struct mt_rec_call *record)
 {
 	struct pool p = { .handle = record->out, .how = MEM_ASYNC, .device = DEVICE_UNKNOWN };
@@ -758,6 +759,7 @@ int cuda_calls__record(struct decoder *decoder, const struct mt_rec_call *record
 	calls->done[record->fn]++;
 	if (!calls->smi) /* the first use of CUDA in a forked process */
 		calls->smi = nvml__open(decoder->target->proc, calls->dry_run);
+	/* The driver's figure changes. */
 	calls->moved = calls->moved || (fn->how && on_device(fn->how));
 	calls->changes += !fn->how || on_device(fn->how);
 	cuda_figures__count_devices(calls);

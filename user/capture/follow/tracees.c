@@ -992,6 +992,7 @@ static bool is_hopeless(const struct tracee *tracee, uint64_t now)
 		return false;
 	if (!session__has_python(tracee->session))
 		return now - tracee->since > NO_PYTHON;
+	/* it may import PyTorch later; its number is needed only if numbers are short */
 	for (i = 1; i < MT_MEMBERS; i++)
 		n_numbers += tracees->numbered[i] != NULL;
 	return n_numbers >= NUMBERS_SHORT && !pick__only_pids(tracees->opts.pick) &&
@@ -1113,10 +1114,11 @@ static void add_wake(const struct tracee *tracee)
 		epoll_ctl(tracee->all->wake, EPOLL_CTL_ADD, session__wake_fd(tracee->session), &ev);
 }
 
-/* Attaches if PyTorch is there; otherwise sets the time of the next attempt. */
+/* Attaches if PyTorch is there; otherwise sets the time of the next attempt. The process's number
+ * is its place in the tables of the BPF programs; attaching needs one. */
 static void try_to_attach(struct tracee *tracee, uint64_t now)
 {
-	const uint64_t before = clock__kernel();
+	const uint64_t before = clock__kernel(); /* an exec while it attaches is a later one */
 	struct failure failure;
 	int err = session__attach(tracee->session, &failure);
 

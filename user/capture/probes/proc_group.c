@@ -220,10 +220,11 @@ int proc_group__stop(struct proc_group *group, pid_t pid, uint32_t number)
 
 void proc_group__forget(struct proc_group *group, pid_t pid, uint32_t number)
 {
-	uint32_t key = pid, now;
+	uint32_t key = pid, entry;
 
-	if (!bpf_map_lookup_elem(proc_group__processes_fd(group), &key, &now) &&
-	    MT_GROUP_NUMBER(now) == number)
+	/* Its PID may have become another process's, with another number. */
+	if (!bpf_map_lookup_elem(proc_group__processes_fd(group), &key, &entry) &&
+	    MT_GROUP_NUMBER(entry) == number)
 		bpf_map_delete_elem(proc_group__processes_fd(group), &key);
 }
 

@@ -163,6 +163,7 @@ static int output_file__close(struct output_file *file, const char *reason, int 
 			      uint64_t *bytes)
 {
 	int status = err || file->failed ? EXIT_FAILED : EXIT_OK, close_err;
+	bool was_attached = session__now(file->output.session); /* without an attach, no event */
 	uint64_t dropped;
 
 	if (err && !file->failed)
@@ -179,11 +180,10 @@ static int output_file__close(struct output_file *file, const char *reason, int 
 				outfile__why(err));
 			status = EXIT_FAILED;
 		}
-		if (!status && session__now(file->output.session))
+		if (!status && was_attached)
 			say_written(file, reason, *bytes, dropped);
 	}
-	/* Without an attach, there is no event. */
-	if (!file->writer || !session__now(file->output.session)) {
+	if (!file->writer || !was_attached) {
 		outfile__discard(file->file);
 	} else {
 		err = outfile__commit(file->file);

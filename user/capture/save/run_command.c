@@ -141,11 +141,12 @@ static int may_trace(void)
 static int make_child(struct run_command *run, const struct user *user)
 {
 	const char *output = run->args.recording.output;
-	const char *few = run->args.user && user && user->uid != geteuid() ? "" : NULL;
+	/* for another user: child.h adds the few that are harmless */
+	const char *no_variables = run->args.user && user && user->uid != geteuid() ? "" : NULL;
 	struct child_opts opts = {
 		.argv = run->args.command,
 		.user = user,
-		.variables = run->args.command_env ?: few,
+		.variables = run->args.command_env ?: no_variables,
 		.mask = &run->mask,
 		.no_new_privs = run->inside_run,
 		.stdout_to_stderr = run->args.stdout_to_stderr ||
@@ -158,7 +159,7 @@ static int make_child(struct run_command *run, const struct user *user)
 	} else if (run->dryrun) {
 		opts.env = dryrun__env(run->dryrun);
 	}
-	if (few && !run->args.command_env)
+	if (no_variables && !run->args.command_env)
 		log_info("the command gets few variables of this environment, as it runs as %s; "
 			 "--command-env NAME,... passes more",
 			 user->name);

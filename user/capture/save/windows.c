@@ -773,7 +773,7 @@ static void appoint(struct windows *windows)
 static int plan_first(struct windows *windows)
 {
 	const char *at = facts__get(windows->facts, "attached_at");
-	char why[64] = "the capture began";
+	char why[64] = "the capture began"; /* of the window, for people */
 	bool from_start;
 
 	windows->planned = true;
@@ -785,7 +785,7 @@ static int plan_first(struct windows *windows)
 	if (!begins_at_once(windows))
 		return 0;
 	from_start = at && !strcmp(at, "start");
-	windows->skip = windows->opts.args.skip + !from_start;
+	windows->skip = windows->opts.args.skip + !from_start; /* steps before the window */
 	if (!counts_steps(windows) || !windows->skip)
 		return begin(windows, 0, from_start, why);
 	windows->at_step = true;

@@ -97,6 +97,7 @@ static int load_new_programs(struct session *session, struct failure *failure)
 	struct probes_opts opts = { .capture = session->opts,
 				    .py = session->layout,
 				    .pid = proc__pid(session->target.proc),
+				    /* without has_slot, no frame is found */
 				    .modules = !session->opts.no_modules &&
 					       session->target.has_slot };
 	const char *why = "";
@@ -435,7 +436,8 @@ static int prepare_for_torch(struct session *session, struct maps *maps, uint64_
 	return -EAGAIN;
 }
 
-/* 0: PyTorch is in the process; -EAGAIN: not yet; other negative with *failure. */
+/* Looks for PyTorch among the process's mappings; if it is recorded without PyTorch, only for that.
+ * 0: PyTorch is in the process; -EAGAIN: not yet; other negative with *failure. */
 static int look_for_torch(struct session *session, struct failure *failure)
 {
 	int err = session->no_torch ? target__look_for_torch(&session->target, failure)
@@ -933,12 +935,14 @@ int session__attach(struct session *session, struct failure *failure)
 	bool waits_on;
 
 	if (!err)
-		err = take_number(session) ? attach(session, failure) : -EAGAIN;
+		err = take_number(session) ? attach(session, failure) : -EAGAIN; /* in the group */
 	waits_on = err == -EAGAIN;
 	release_command(session, waits_on);
 	return err;
 }
 
+/* A process that is quiet maps no files, as it would to import PyTorch. opts.late: others may wait
+ * at the same time, and most of them are no Python programs. */
 int session__poll_ms(const struct session *session)
 {
 	bool quiet = clock__monotonic() - session->wait.changed > QUIET;

@@ -113,13 +113,16 @@ static int take_host(struct session *session, int ended)
 
 int session__pump_host(struct session *session)
 {
-	int ended = host_memory__join_reading(session->decoder->host), err;
+	int err, ended = host_memory__join_reading(
+			 session->decoder->host); /* 1: a reading has ended */
 
 	if (!session->decoder->host)
 		return 0;
+	/* cut: the requested steps are complete, so no other reading is wanted. */
 	if (!ended && !session->decoder->cut && !session__replaced(session))
 		host_memory__begin(session->decoder->host, /*last=*/false);
 	err = take_host(session, ended);
+	/* A ring that is not drained to its end may have calls that explain the growth. */
 	return err || ended || session->behind ? err
 					       : host_memory__check_growth(session->decoder->host);
 }

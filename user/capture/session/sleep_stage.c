@@ -388,6 +388,7 @@ static int track_event(struct sleep_stage *stage, const struct event *event)
 	return err == -ENOSPC ? 0 : err;
 }
 
+/* Passes the event on. */
 static int on_event(struct sink *sink, const struct event *event)
 {
 	struct sleep_stage *stage = (struct sleep_stage *)sink;

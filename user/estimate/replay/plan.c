@@ -383,7 +383,7 @@ static int settle_pools(struct plan_pools *p, unsigned *unknown)
 
 	if (err)
 		return err;
-	*unknown -= separate_ranges(p);
+	*unknown -= separate_ranges(p); /* number of those that got a pool of their own */
 	for (size_t i = 0; i < p->n_owners; i++)
 		if (!p->owners[i].pool_no)
 			p->owners[i].pool_no = 1;

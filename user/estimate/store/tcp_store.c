@@ -510,7 +510,7 @@ static int check_missing(struct tcp_store *s, struct tcp_store_client *c, struct
 	int err = is_there(find_entry(s, key)) ? 0 : set_for_missing_rank(s, key);
 
 	(void)c;
-	return err ? err : !is_there(find_entry(s, key));
+	return err ? err : !is_there(find_entry(s, key)); /* 1: still missing */
 }
 
 static int do_check(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
@@ -537,6 +537,7 @@ static int wait_for(struct tcp_store *s, struct tcp_store_client *c, struct slic
 	return 0;
 }
 
+/* Answers at once if no key is missing; otherwise once all are set. */
 static int do_wait(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	int err;

@@ -58,6 +58,7 @@ static bool ends_in_number(const char *s, size_t *space)
 
 #define COLOUR_LEN 4 /* bytes of "_[k]", by whose letter flamegraph.pl colours the frame */
 
+/* True if a frame's name ends in "_[k]", which flamegraph.pl takes for the frame's color. */
 static bool ends_in_colour(const char *s)
 {
 	size_t n = strlen(s);

@@ -116,7 +116,8 @@ static int add_tree(struct prof *prof, uint64_t root, uint64_t gctx, struct coun
 }
 
 /* Derives the period from a stack's counters: jemalloc counts blocks of s bytes as s / (1 - exp(-s
- * / period)) bytes. The smallest blocks give it most exactly. */
+ * / period)) bytes. The smallest blocks give it most exactly. counts: of sampled blocks, and the
+ * bytes that they stand for. */
 static void take_period(struct prof *prof, const struct counts *counts)
 {
 	double size = (double)counts->bytes / (double)counts->blocks;

@@ -707,7 +707,8 @@ static int add_tables(struct search *search, uint64_t start, uint64_t bytes)
 	return err;
 }
 
-/* Adds the pages and free spans of an arena. Slices that are neither are tables. */
+/* Adds the pages and free spans of an arena. Slices that are neither are tables. Each round handles
+ * one span or page, or one slice of tables. */
 static int add_slices(struct search *search, const struct layout *layout, const struct arena *arena)
 {
 	int err = add_tables(search, arena->addr, arena->info * SLICE);

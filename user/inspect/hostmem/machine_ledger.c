@@ -12,12 +12,12 @@ static uint64_t or_none(uint64_t bytes)
 }
 
 /* a - b; 0 if that is below 0: the counters are read one after the other. */
-static uint64_t less(uint64_t a, uint64_t b)
+static uint64_t surplus(uint64_t a, uint64_t b)
 {
 	return a > b ? a - b : 0;
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t lower_of(uint64_t a, uint64_t b)
 {
 	return a < b ? a : b;
 }
@@ -42,9 +42,9 @@ static struct machine_line *add_line(struct machine_ledger *ledger, enum machine
 static void add_files(const struct machine_readings *readings, struct machine_ledger *ledger)
 {
 	uint64_t shmem = or_none(readings->shmem);
-	uint64_t cache = less(or_none(readings->cached), shmem) + or_none(readings->buffers);
-	uint64_t writeback = least(or_none(readings->writeback), cache);
-	uint64_t dirty = least(or_none(readings->dirty), cache - writeback);
+	uint64_t cache = surplus(or_none(readings->cached), shmem) + or_none(readings->buffers);
+	uint64_t writeback = lower_of(or_none(readings->writeback), cache);
+	uint64_t dirty = lower_of(or_none(readings->dirty), cache - writeback);
 	struct machine_line *line;
 	uint64_t tmpfs, sysv;
 
@@ -55,8 +55,8 @@ static void add_files(const struct machine_readings *readings, struct machine_le
 	line = add_line(ledger, MACHINE_SHMEM, "shared memory", "shared_memory", shmem,
 			/*known=*/true);
 	/* Some of their pages may be swapped out. */
-	tmpfs = least(or_none(readings->tmpfs), shmem);
-	sysv = least(or_none(readings->sysv), shmem - tmpfs);
+	tmpfs = lower_of(or_none(readings->tmpfs), shmem);
+	sysv = lower_of(or_none(readings->sysv), shmem - tmpfs);
 	add_part(line, "in tmpfs", "tmpfs", tmpfs);
 	add_part(line, "System V", "sysv", sysv);
 	add_part(line, "others", "others", shmem - tmpfs - sysv);
@@ -69,13 +69,14 @@ static void add_kernel(const struct machine_readings *readings, struct machine_l
 	uint64_t slab = or_none(readings->slab_reclaimable) + or_none(readings->slab_unreclaimable);
 	uint64_t misc = readings->reclaimable == MACHINE_NONE
 				? 0
-				: less(readings->reclaimable, or_none(readings->slab_reclaimable));
+				: surplus(readings->reclaimable,
+					  or_none(readings->slab_reclaimable));
 	uint64_t tables = or_none(readings->page_tables);
 	uint64_t secondary = or_none(readings->secondary_tables);
 	uint64_t stacks = or_none(readings->kernel_stack);
 	uint64_t percpu = or_none(readings->percpu);
 	/* Kernel stacks lie in vmalloc's area, and its figure has them, too. */
-	uint64_t vmalloc = less(or_none(readings->vmalloc), stacks);
+	uint64_t vmalloc = surplus(or_none(readings->vmalloc), stacks);
 	uint64_t others = or_none(readings->bounce) + or_none(readings->writeback_tmp) + misc;
 	struct machine_line *line;
 
@@ -99,9 +100,9 @@ static void add_huge(const struct machine_readings *readings, struct machine_led
 {
 	uint64_t pool = or_none(readings->huge_total);
 	uint64_t all = readings->hugetlb == MACHINE_NONE ? pool : readings->hugetlb;
-	uint64_t free = least(or_none(readings->huge_free), least(pool, all));
-	uint64_t reserved = least(or_none(readings->huge_reserved), free);
-	uint64_t used = less(least(pool, all), free);
+	uint64_t free = lower_of(or_none(readings->huge_free), lower_of(pool, all));
+	uint64_t reserved = lower_of(or_none(readings->huge_reserved), free);
+	uint64_t used = surplus(lower_of(pool, all), free);
 	struct machine_line *line = add_line(ledger, MACHINE_HUGE, "huge pages", "huge_pages", all,
 					     readings->hugetlb != MACHINE_NONE ||
 						     readings->huge_total != MACHINE_NONE);
@@ -117,8 +118,8 @@ static uint64_t unmapped_swap_cache(const struct machine_readings *readings)
 {
 	uint64_t listed = or_none(readings->active_anon) + or_none(readings->inactive_anon);
 
-	return least(or_none(readings->swap_cached),
-		     less(listed, or_none(readings->anon) + or_none(readings->shmem)));
+	return lower_of(or_none(readings->swap_cached),
+			surplus(listed, or_none(readings->anon) + or_none(readings->shmem)));
 }
 
 /* Adds up the free blocks of at least LARGE bytes in the buddy allocator. */
@@ -146,7 +147,7 @@ static void add_free(const struct machine_readings *readings, struct machine_led
 					     readings->free + lists, /*known=*/true);
 
 	count_blocks(readings, ledger);
-	large = least(ledger->large, readings->free);
+	large = lower_of(ledger->large, readings->free);
 	if (readings->blocks_known) {
 		add_part(line, "in blocks of 2 MiB or more", "large_blocks", large);
 		add_part(line, "in smaller blocks", "small_blocks", readings->free - large);
@@ -182,7 +183,7 @@ void machine_ledger__make(const struct machine_readings *readings, struct machin
 		rest -= ret->line[i].bytes;
 	/* Some hypervisors' balloons lower MemTotal, so that their pages are no part of it. */
 	last = add_line(ret, MACHINE_BALLOON, "balloon", "balloon",
-			rest > 0 ? least(or_none(readings->balloon), (uint64_t)rest) : 0,
+			rest > 0 ? lower_of(or_none(readings->balloon), (uint64_t)rest) : 0,
 			readings->balloon != MACHINE_NONE);
 	last = add_line(ret, MACHINE_UNEXPLAINED, "not explained", "not_explained",
 			(uint64_t)(rest - last->bytes), /*known=*/true);

@@ -505,7 +505,7 @@ static int read_two_byte(struct cursor *cursor, struct insn *in)
 		in->map = op == 0x38 ? INSN_MAP_0F38 : INSN_MAP_0F3A;
 		if (next_byte(cursor, &in->opcode))
 			return -EINVAL;
-		return read_operands(cursor, in, op == 0x38 ? 'm' : 'B');
+		return read_operands(cursor, in, op == 0x38 ? 'm' : 'B' /* as in two_byte[] */);
 	}
 	in->map = INSN_MAP_0F;
 	in->opcode = op;

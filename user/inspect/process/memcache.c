@@ -56,7 +56,7 @@ static int read_part(struct memcache *cache, uint64_t addr, void *buf, size_t le
 		cache->tag[slot] = base;
 		cache->holes[slot] = err;
 	}
-	if (cache->holes[slot])
+	if (cache->holes[slot]) /* part of the block cannot be read: maybe not this one */
 		return proc__read(cache->proc, addr, buf, len);
 	memcpy(buf, cache->data[slot] + (addr - base), len);
 	return 0;

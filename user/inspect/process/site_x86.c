@@ -210,7 +210,8 @@ static int bytes_pushed(const struct insn *in, const uint8_t *code)
 	return -1;
 }
 
-/* Sets s->second, if the instruction after the site can have a probe with the same purpose. */
+/* Sets s->second, if the instruction after the site can have a probe with the same purpose, for
+ * hits that the probe on the site misses. */
 static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bool no_calls,
 			struct site *s)
 {
@@ -223,6 +224,7 @@ static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bo
 		return;
 	pushed = bytes_pushed(&at_site, code + s->offset);
 	scan_body(code, size, func_size, &body);
+	/* Each call must come from the site, so no jump leads here. */
 	if (pushed < 0 || !site_body__only_from_entry(&body, next) ||
 	    insn__decode(code + next, size - next, &after) || after.flow == INSN_TRAP ||
 	    (no_calls && after.flow != INSN_NEXT))

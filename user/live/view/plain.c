@@ -138,6 +138,7 @@ static void print_table(FILE *out, const struct live_proc *p, const struct live_
 		fprintf(out, "%s\n",
 			live_cells__where(where, p->by, p->facts, r, growth, left, /*tree=*/false));
 	}
+	/* Layers have no sum: their rows contain each other. */
 	if (more && p->by != LIVE_LAYER)
 		fprintf(out, "%9s  + %zu more rows\n", live__bytes(bytes, rest), more);
 }

@@ -383,6 +383,7 @@ static int note_used(struct model *m, const struct event *e)
 	dev->used = used_by(dev, e);
 	/* The driver's figure comes after the event that is the mark. If the sums are still those
 	 * of the mark, the figure is valid for the mark, too. */
+	/* A later figure replaces it if it has the sums of the mark and the first one has not. */
 	if (dev->pub.marked && (!dev->mark_used.known || (has_sums_of_mark(dev, &dev->used) &&
 							  !has_sums_of_mark(dev, &dev->mark_used))))
 		dev->mark_used = dev->used;

@@ -292,6 +292,7 @@ int extents__cut(struct extents *x, enum extent_class c, uint64_t addr, uint64_t
 		part.size = old.addr + old.size - end;
 		if (old.addr + old.size > end && extents__put(x, c, &part, /*later=*/true))
 			return -ENOMEM;
+		/* an extent up to the end of the address space is the last one */
 		if (end == UINT64_MAX && old.addr + old.size == end)
 			break;
 		node_no = ceiling_of(x, c, old.addr + 1);

@@ -690,6 +690,8 @@ int growth__end_step(struct model *m)
 	return end_step(m);
 }
 
+/* Outside of optimizers' steps, calls themselves are the clock: growth__settle_call(). A server's
+ * requests are steps. */
 int growth__end_call(struct model *m)
 {
 	const struct growth_watch *watch = m->growth;
@@ -916,7 +918,8 @@ static const struct growth_names *current_late_names(struct growth_watch *w, uns
 	return &late->names;
 }
 
-/* Counts the name of a block that is freed now. Returns 0 or -ENOMEM. */
+/* Counts the name of a block that is freed now among the late names: of blocks that lived at the
+ * track's last value. Returns 0 or -ENOMEM. */
 static int note_name(struct model *m, const struct dev *dev, const struct rec *rec,
 		     const struct growth_unit *u, unsigned track)
 {
@@ -1136,9 +1139,9 @@ static unsigned choose_track(const struct model *m)
 	const struct growth_watch *watch = m->growth;
 	uint64_t last = m->steps.last_end[watch->kind];
 
-	if (watch->requests.file)
+	if (watch->requests.file) /* each request counts as a step */
 		return TRACK_STEPS;
-	/* Few steps, and after them only calls: calls are the clock. */
+	/* Few steps, and after them only calls of the model: calls are the clock. */
 	if (watch->kind == STEP_OPT && watch->track[TRACK_STEPS].passed < TREND_MIN &&
 	    watch->track[TRACK_INSIDE].n >= TREND_MIN)
 		return TRACK_INSIDE;

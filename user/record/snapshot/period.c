@@ -193,6 +193,7 @@ static size_t count_starts(const struct symbols *s, const struct candidate *c)
 	return n ? (n - 1) / c->repeats + 1 : 0;
 }
 
+/* Index among the allocations of the candidate's start number `back`, counted from the last one. */
 static uint32_t start_at(const struct symbols *s, const struct candidate *c, size_t back)
 {
 	return s->order[s->first[c->symbol + 1] - 1 - back * c->repeats];
@@ -284,7 +285,8 @@ static bool is_step(const struct symbols *s, const struct candidate *c)
 	return !few || c->same * 20 >= c->number * 19;
 }
 
-/* Judges the symbol, and sets *c if steps may begin with it. */
+/* Judges the symbol, and sets *c if steps may begin with it, or with each k-th of its
+ * occurrences. */
 static bool judge_symbol(const struct symbols *s, uint32_t symbol, struct candidate *c)
 {
 	for (uint32_t k = 1; k <= REPEATS_MOST; k++) {
@@ -468,10 +470,12 @@ static const struct candidate *choose(const struct symbols *s, const struct cand
 	return NULL;
 }
 
+/* Lists the starts of the candidate's steps, from its first one on, with the end of the last step.
+ * Returns 0 or -ENOMEM. */
 static int list_starts(const struct symbols *s, const struct candidate *c, struct period *ret)
 {
 	uint32_t first = start_at(s, c, c->from);
-	uint32_t last = start_at(s, c, c->from - c->number);
+	uint32_t last = start_at(s, c, c->from - c->number); /* end of the last step */
 	bool sure = s->framed && c->number >= STEPS_SURE && c->same * 10 >= c->number * 9;
 
 	ret->starts = malloc((c->number + 1) * sizeof(*ret->starts));

@@ -681,6 +681,8 @@ static int on_reuse(struct torch_snapshot *s, struct track *t, const struct snap
 	return tiling__reuse_block(t->tiling, entry->addr);
 }
 
+/* The allocator took memory from the driver: a segment, or if mapped a part of an expandable one. 0
+ * or -ENOMEM. */
 static int on_taken(struct torch_snapshot *s, struct track *t, const struct snapshot_entry *entry,
 		    bool mapped)
 {

@@ -81,10 +81,11 @@ static int find_calls(const struct window *w, const struct instances *s, uint32_
 			    map64__set(calls->at, call_key(no, b->epoch), calls->n))
 				return -ENOMEM;
 			call = &calls->all[calls->n++];
-			*call = (struct call){ .back = NEVER };
+			*call = (struct call){ .back = NEVER }; /* no backward yet */
 		}
-		if (window__is_free(w, place))
+		if (window__is_free(w, place)) /* at this place the block is freed */
 			continue;
+		/* the last allocation is the output, and the end of the forward */
 		call->leave = place;
 		call->output_no = window__block_no(w, place) + 1;
 	}

@@ -354,8 +354,9 @@ static size_t variable_len(const struct part *held)
 							 : held->len;
 }
 
-/* True if the optimizer's state of some parameter has this key and size, "['exp_avg']" for "AdamW
- * exp_avg of 0.weight". Marks that state, so that it has one copy only. */
+/* True if the optimizer's state of some parameter has this key and size. The key is
+ * "['exp_avg']" and the state's name "AdamW exp_avg of 0.weight". Marks that state, so that it
+ * has one copy only. */
 static bool take_state(struct parts *states, const char *key, uint64_t size)
 {
 	size_t len;

@@ -390,19 +390,19 @@ static void say_nothing(struct page *p, const char *span)
 		leaks__say_short(p->out, p->width, &p->devices->growth, span);
 }
 
-/* Sets p->lines to the growing lines of this kind of device. They are adjacent. Returns their
- * number. */
+/* Sets p->lines to the growing lines of this kind of device, which are adjacent: those that count
+ * first. Returns the number of those. */
 static size_t find_lines(struct page *p)
 {
-	size_t n = p->r->nlines, counted = 0;
+	size_t n = p->r->nlines, n_counted = 0;
 
 	p->lines = p->r->lines;
 	for (; n && strcmp(p->lines->kind, p->devices[0].kind) != 0; n--)
 		p->lines++;
-	while (counted < n && p->lines[counted].counted &&
-	       !strcmp(p->lines[counted].kind, p->devices[0].kind))
-		counted++;
-	return counted;
+	while (n_counted < n && p->lines[n_counted].counted &&
+	       !strcmp(p->lines[n_counted].kind, p->devices[0].kind))
+		n_counted++;
+	return n_counted;
 }
 
 /* Prints all devices of one kind. */

@@ -122,7 +122,7 @@ static bool is_mapping(const struct row *r)
 const char *leaks__by_block(const struct growth *g, const struct growth_line *l, char *buf,
 			    size_t size)
 {
-	double block = l->row.count ? (double)l->row.bytes / (double)l->row.count : 0;
+	double block = l->row.count ? (double)l->row.bytes / (double)l->row.count : 0; /* mean */
 	/* For a line that runs in each call, the mean of blocks that differ in size, as with a
 	 * library's workspace, says little. So the line must run in fewer calls. */
 	bool seldom = g->clock == GROWTH_TIME ||

@@ -40,6 +40,7 @@ static size_t order_inside(const struct model *m, size_t parent, size_t *order, 
 #define FIGURE 10
 #define NAME_WANTED 22
 #define NAME_INDENT 2
+#define NAME_LEAST 8 /* columns of a name that is cut */
 #define INDENT_MOST 40
 #define WHERE_MIN 16 /* least columns of a line */
 #define LINES 3	     /* lines below a scope */
@@ -160,8 +161,8 @@ static const char *say_name(struct scope_table *t, size_t scope)
 	model__scope(t->m, scope, &s);
 	if (s.runs > 1 && model__scope_highest(t->m, scope, t->device, &l))
 		snprintf(run, sizeof(run), " (peak: #%s)", text__count(count, 32, l.run));
-	indent = indent_of(t, s.depth, strlen(run) + 8);
-	if (t->room < indent + strlen(run) + 8)
+	indent = indent_of(t, s.depth, strlen(run) + NAME_LEAST);
+	if (t->room < indent + strlen(run) + NAME_LEAST) /* the name is worth more */
 		*run = 0;
 	memset(t->text, ' ', indent);
 	text__clean(t->text + indent, REPORT_TEXT - sizeof(run), s.name, strlen(s.name));

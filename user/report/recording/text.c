@@ -1208,17 +1208,17 @@ static bool has_only_host(const struct model *m, const struct report_text_opts *
 {
 	const struct model_host *h = model__host(m);
 	struct model_device d;
-	uint64_t all, rss;
+	uint64_t shown, rss;
 	int host = model__find_device(m, "host");
-	size_t others = model__find_device(m, "malloc") >= 0; /* a part of host */
+	bool has_malloc = model__find_device(m, "malloc") >= 0; /* a part of host */
 
-	if (!h || host < 0 || model__devices(m) != 1 + others)
+	if (!h || host < 0 || model__devices(m) != 1u + has_malloc)
 		return false;
 	model__device(m, (size_t)host, &d);
-	all = report_text__all(&d, o->when);
+	shown = report_text__all(&d, o->when);
 	rss = rss_of(&h->at_moment);
 	/* "of about the moment": the two differ by at most a tenth */
-	return rss >= all - all / 10 && rss - rss / 10 <= all;
+	return rss >= shown - shown / 10 && rss - rss / 10 <= shown;
 }
 
 /* Prints the rows of a device, with their head. */

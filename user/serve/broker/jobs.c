@@ -406,7 +406,7 @@ static void name_export(const struct broker *b, struct job *j)
 
 /* ---- running ---- */
 
-/* Number of workers. */
+/* Number of worker processes, without the one that looks at the devices. */
 static size_t count_running(const struct broker *b)
 {
 	size_t n = 0;

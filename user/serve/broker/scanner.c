@@ -484,6 +484,7 @@ static void read_processes(struct look *l, uint64_t now)
 			continue;
 		}
 		took = clock__monotonic() - now;
+		/* a process that is slow to read is read less often */
 		s->next = now +
 			  (took * SHARE > l->args->interval ? took * SHARE : l->args->interval);
 		send_sample(l, s->t);

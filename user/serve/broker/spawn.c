@@ -19,6 +19,7 @@
 #include "serve/server/sandbox.h"
 
 #define PREFIX "memtrace-bpf: "
+#define FILE_NAME 216  /* bytes of a file's name with its descriptor */
 #define CANNOT_RUN 126 /* exit code, as of a shell that cannot execute a program */
 
 #ifndef MFD_EXEC
@@ -155,8 +156,9 @@ static int start_process(const struct spawn_opts *o, int err, struct subprocess 
 	const char *argv[SPAWN_ARGS + 2] = { "memtrace-bpf" }, *env[SPAWN_ENV + 3];
 	struct subprocess_fd fds[SPAWN_FILES + 1];
 	struct subprocess_opts so;
+	/* a process that drops its rights must not be readable for others of its user */
 	int copy = o->drop ? unreadable_copy() : -1;
-	char files[SPAWN_FILES * 216];
+	char files[SPAWN_FILES * FILE_NAME]; /* the variable that tells the descriptors */
 	size_t n = 0, n_env = 0;
 
 	if (o->n_files > SPAWN_FILES || name_files(o, files, sizeof(files)))
@@ -303,8 +305,8 @@ static bool is_of_us(const char *line, const char *end)
 	return rest != line && (size_t)(end - line) > strlen(PREFIX) && strchr(": ", *rest);
 }
 
-/* A line of memtrace-bpf replaces earlier lines; another line replaces only lines that are not of
- * memtrace-bpf. */
+/* Chooses among the lines of standard error. A line of memtrace-bpf replaces earlier lines; another
+ * line replaces only lines that are not of memtrace-bpf. Advice for a terminal does not count. */
 char *spawned__last_message(const struct spawned *s, char *buf, size_t size)
 {
 	const char *line = s->last, *end = s->last + s->n_last, *line_end;
@@ -312,12 +314,13 @@ char *spawned__last_message(const struct spawned *s, char *buf, size_t size)
 	bool best_is_ours = false;
 
 	for (; line < end; line = line_end + 1) {
-		bool is_ours = is_of_us(line, end);
+		bool is_ours = is_of_us(line, end), is_advice;
 
 		line_end = memchr(line, '\n', (size_t)(end - line));
 		line_end = line_end ? line_end : end;
 
-		if (line_end == line || skip(line, line_end, ADVICE) != line)
+		is_advice = skip(line, line_end, ADVICE) != line;
+		if (line_end == line || is_advice)
 			continue;
 		if (best_is_ours && !is_ours)
 			continue;

@@ -628,7 +628,7 @@ static bool host_is_checked(const struct fetch *f, const struct fetch_host *h)
 	return false;
 }
 
-/* The next recording to check; NULL: none. */
+/* The next recording to check, of a host without a check that runs; NULL: none. */
 static struct fetch_process *next_arrived(struct fetch *f)
 {
 	for (size_t i = 0; i < f->n && f->arrived; i++) {

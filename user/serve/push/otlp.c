@@ -359,6 +359,7 @@ static int enter_first(const unsigned char **at, size_t *size, const unsigned ch
 	return 0;
 }
 
+/* Copies the profile, with another resource in place of its first field. */
 int otlp__profile(const void *profile, size_t size, const struct profile_of *of, char **body,
 		  size_t *body_size)
 {
@@ -368,7 +369,8 @@ int otlp__profile(const void *profile, size_t size, const struct profile_of *of,
 	char *kept;
 	int err;
 
-	/* ProfilesData begins with ResourceProfiles, and that with its resource. */
+	/* ProfilesData begins with ResourceProfiles, and that with its resource. The rest of both
+	 * is kept. */
 	err = enter_first(&at, &left, &profiles_end) ?: enter_first(&at, &left, &resource_end);
 	if (err)
 		return err;

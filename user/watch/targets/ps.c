@@ -171,6 +171,7 @@ static bool add_process(void *ctx, const struct pick_process *found)
 	return true;
 }
 
+/* Looks at all processes until none is left whose file system has not answered yet. */
 void ps__find(struct ps *s)
 {
 	uint64_t end = clock__monotonic() + FIND_MOST;
