@@ -99,19 +99,53 @@ static inline struct mtr_reader *open_fd(int fd, const char **why)
 	return mtr_reader__open(path, why);
 }
 
-/* Reads all events of fd into l (may be NULL). Returns the reader, at the end. */
+/* Reads fd once more, with a thread that decodes ahead, and compares all with l and with the reader
+ * r, which is at the end. */
+static inline void check_ahead(int fd, const struct mtr_reader *r, const struct events *l)
+{
+	struct mtr_reader *again = open_fd(fd, NULL);
+	const struct event *e;
+	uint64_t offset, other;
+	const char *why, *reason;
+	size_t all = 0;
+	int n;
+
+	assert_non_null(again);
+	mtr_reader__read_ahead(again, /*least=*/0);
+	while ((n = mtr_reader__view(again, 7, &e)) > 0) {
+		assert_true(all + (size_t)n <= l->n);
+		for (int i = 0; i < n; i++)
+			assert_event(&e[i], &l->e[all++]);
+		assert_true(mtr_reader__position(again) <= mtr_reader__size(again));
+	}
+	assert_int_equal(n, 0);
+	assert_int_equal(mtr_reader__view(again, 7, &e), 0);
+	assert_int_equal(all, l->n);
+	assert_int_equal(mtr_reader__end(again, &other, &reason),
+			 mtr_reader__end(r, &offset, &why));
+	assert_int_equal(other, offset);
+	assert_string_equal(reason, why);
+	assert_int_equal(dict__counts(mtr_reader__dict(again)).strings,
+			 dict__counts(mtr_reader__dict(r)).strings);
+	assert_int_equal(facts__count(mtr_reader__facts(again)),
+			 facts__count(mtr_reader__facts(r)));
+	mtr_reader__free(again);
+}
+
+/* Reads all events of fd into l (may be NULL), twice: also ahead. Returns the reader, at the end. */
 static inline struct mtr_reader *read_all(int fd, struct events *l)
 {
 	struct mtr_reader *r = open_fd(fd, NULL);
+	struct events own = { 0 }, *to = l ? l : &own;
 	struct event e;
 	int got;
 
 	assert_non_null(r);
-	while ((got = mtr_reader__next(r, &e)) == 1) {
-		if (l)
-			events__add(l, &e);
-	}
+	while ((got = mtr_reader__next(r, &e)) == 1)
+		events__add(to, &e);
 	assert_int_equal(got, 0);
+	check_ahead(fd, r, to);
+	events__free(&own);
 	return r;
 }
 

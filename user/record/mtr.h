@@ -93,6 +93,12 @@ int mtr_reader__next(struct mtr_reader *r, struct event *e);
 /* Reads up to `most` events at once, all with the same state of dict and facts. Returns their
  * number, 0 at the end of the readable part, or -errno. */
 int mtr_reader__some(struct mtr_reader *r, struct event *e, int most);
+/* As mtr_reader__some(), but sets *ret to events that stay valid until the next call. */
+int mtr_reader__view(struct mtr_reader *r, int most, const struct event **ret);
+#define MTR_LARGE (128u << 10) /* bytes of a recording for which a thread pays */
+/* If the file is a recording of at least so many bytes, and there are several cores: from now on a
+ * thread decodes events before mtr_reader__view() asks for them. Then call only that. */
+void mtr_reader__read_ahead(struct mtr_reader *r, uint64_t least);
 /* The dict and the facts of the blocks read so far. The reader owns them. */
 const struct dict *mtr_reader__dict(const struct mtr_reader *r);
 const struct facts *mtr_reader__facts(const struct mtr_reader *r);

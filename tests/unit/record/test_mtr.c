@@ -791,6 +791,55 @@ static void test_facts_follow(void **state)
 	world__free(&w);
 }
 
+/* Dictionary and facts grow between blocks of events. */
+static void test_growing_dictionary(void **state)
+{
+	struct world w = world__new();
+	struct gen g = { .rng = 7 };
+	struct events l = { 0 };
+	int fd = memory_file();
+	struct mtr_writer *wr = mtr_writer__new(fd, w.d, w.f, NULL);
+	struct mtr_reader *r;
+	const struct event *e;
+
+	assert_non_null(wr);
+	for (uint32_t i = 0; i < 60000; i++) {
+		struct event mark = { .kind = EVENT_MARK, .time = i };
+
+		if (i % 5000 == 0)
+			mark.name = gen__str(w.d, "mark %u", i);
+		if (i % 7000 == 0)
+			facts__setf(w.f, "duration_ns", "%u", i);
+		if (i % 11000 == 0)
+			facts__setf(w.f, "models", "%0*u", 100000 - (int)i, i);
+		add_random(&w, &g, &l);
+		if (mark.name)
+			events__add(&l, &mark);
+		for (size_t k = l.n - 1 - !!mark.name; k < l.n; k++)
+			assert_int_equal(mtr_writer__event(wr, &l.e[k]), 0);
+		if (i % 1000 == 0)
+			assert_int_equal(mtr_writer__flush(wr), 0);
+	}
+	assert_int_equal(mtr_writer__close(wr), 0);
+	r = read_all(fd, NULL);
+	assert_int_equal(mtr_reader__end(r, NULL, NULL), MTR_COMPLETE);
+	mtr_reader__free(r);
+	/* A reader that stops in the middle ends the thread. */
+	for (int most = 1; most < 3000; most += 500) {
+		r = open_fd(fd, NULL);
+		mtr_reader__read_ahead(r, /*least=*/0);
+		for (int got = 0; got < most;)
+			got += mtr_reader__view(r, 24, &e);
+		mtr_reader__free(r);
+	}
+	r = open_fd(fd, NULL);
+	mtr_reader__read_ahead(r, /*least=*/0);
+	mtr_reader__free(r);
+	events__free(&l);
+	world__free(&w);
+	close(fd);
+}
+
 static void test_unfit_events(void **state)
 {
 	struct world w = world__new();
@@ -1012,6 +1061,7 @@ int main(void)
 		cmocka_unit_test(test_node_is_small),
 		cmocka_unit_test(test_large_dictionary),
 		cmocka_unit_test(test_facts_follow),
+		cmocka_unit_test(test_growing_dictionary),
 		cmocka_unit_test(test_unfit_events),
 		cmocka_unit_test(test_bounds),
 		cmocka_unit_test(test_full_disk),

@@ -139,6 +139,8 @@ static void check_flip(const struct sample *s, int fd, size_t at, uint8_t byte)
 	assert_true(older || offset == end);
 	for (size_t i = 0; i < got.n; i++)
 		assert_event(&got.e[i], &s->l.e[i]);
+	if (at % 8 == 0)
+		check_ahead(fd, r, &got);
 	mtr_reader__free(r);
 	events__free(&got);
 }

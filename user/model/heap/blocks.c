@@ -90,6 +90,8 @@ int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const str
 		b->free_no = b->recs[i].site;
 	else
 		b->n++;
+	if (b->free_no) /* for the next block */
+		__builtin_prefetch(&b->recs[b->free_no - 1], 1);
 	b->recs[i] = *rec;
 	return *replaced ? take_block(m, dev, addr, old_index, old) : 0;
 }

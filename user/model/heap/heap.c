@@ -225,12 +225,16 @@ static void add_to_average(struct dev *dev, const struct event *e)
 
 int heap__alloc(struct model *m, struct dev *dev, const struct event *e, uint32_t *site)
 {
-	struct rec rec = { .born = m->seq, .time = e->time };
+	/* Otherwise compilers clear the record in parts that overlap, and the processor waits. */
+	static const struct rec blank;
+	struct rec rec = blank;
 	uint64_t old_peak;
 	struct site *block_site;
 	bool replaced;
 	int err;
 
+	rec.born = m->seq;
+	rec.time = e->time;
 	if (dev__is_new(dev, e))
 		dev__begin(m, dev, e);
 	err = heap__site(m, dev, e, e->walk, &rec.site);

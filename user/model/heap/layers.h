@@ -37,11 +37,14 @@ struct layer {
 	} part[PART_NR];
 };
 
-/* The layers that contain a module, from the root to the module: a range in layers.pool. */
+/* The layers that contain a module, from the root to the module: a range in layers.pool. It is one
+ * word: copies of it are read at once, and processors wait when a read takes of several writes. */
 struct chain {
-	bool known; /* false: not looked up yet */
-	uint32_t off, n;
+	uint32_t off;
+	uint32_t n : 31;
+	uint32_t known : 1; /* 0: not looked up yet */
 };
+_Static_assert(sizeof(struct chain) == sizeof(uint64_t), "a chain is one word");
 
 struct layers {
 	struct layer *all;

@@ -841,6 +841,12 @@ void model__prefetch(const struct model *m, const struct event *e, size_t n)
 		if (e[i].kind == EVENT_ALLOC)
 			heap__prefetch(m, &e[i]);
 	}
+	/* By now the cache has what leads to the blocks that are freed. */
+	for (size_t i = 0; i < n; i++) {
+		dev = e[i].kind == EVENT_FREE ? dev__known(m, e[i].device) : NULL;
+		if (dev)
+			__builtin_prefetch(blocks__at(&dev->blocks, e[i].addr), 1);
+	}
 }
 
 void model__finish(struct model *m, uint64_t now)

@@ -273,12 +273,13 @@ static void note_mark(struct analysis *a, const struct event *e)
 static int feed(struct analysis *a, int (*each)(void *ctx, const struct event *e), void *ctx,
 		struct progress *p, const char **context)
 {
-	struct event events[BATCH];
+	const struct event *events;
 	int err, n;
 
+	mtr_reader__read_ahead(a->reader, MTR_LARGE);
 	for (;;) {
 		*context = "cannot read";
-		n = mtr_reader__some(a->reader, events, BATCH);
+		n = mtr_reader__view(a->reader, BATCH, &events);
 		if (n <= 0)
 			return n ? n : 1;
 		if (!a->events)

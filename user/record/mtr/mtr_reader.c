@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,6 +18,7 @@
 #include "base/text.h"
 #include "memtrace.h"
 #include "record/dict.h"
+#include "record/mtr/mtr_ahead.h"
 #include "record/mtr/mtr_events.h"
 #include "record/mtr/mtr_format.h"
 #include "record/snapshot/torch_snapshot.h"
@@ -265,6 +267,9 @@ static int read_facts(struct facts *f, const uint8_t *data, size_t len, const ch
 #define FREE_EVENTS (1u << 20)
 #define FREE_DICTS (16u << 20)
 
+#define VIEWED 24	      /* most events of mtr_reader__view() without a thread */
+#define COPY_MOST (64u << 10) /* bytes of facts for which the thread does not wait */
+
 /* A block's header. stored, raw: bytes of the payload in the file, and uncompressed. */
 struct block {
 	uint32_t type, flags, stored, raw, crc;
@@ -281,7 +286,8 @@ struct mtr_reader {
 	uint64_t good;	      /* position of the end of the last whole block */
 	uint64_t events;      /* number of events in earlier blocks */
 	uint64_t unpacked[2]; /* uncompressed bytes so far: [0] of events, [1] of dictionaries */
-	uint64_t checked_at;  /* value of events at the last room__check() */
+	uint64_t given;	      /* number of events that the caller has */
+	uint64_t checked_at;  /* value of given at the last room__check() */
 	struct dict *dict;
 	struct facts *facts;
 	struct torch_snapshot *snapshot; /* NULL: the input is a recording */
@@ -294,6 +300,14 @@ struct mtr_reader {
 	int err;	/* the error that ended reading, -errno; 0: none */
 	enum mtr_end end;
 	const char *why;
+	struct event viewed[VIEWED];
+	/* The thread that decodes; NULL: there is none. Until its last batch, all above but dict,
+	 * facts, given, checked_at and viewed belongs to it. */
+	struct mtr_ahead *ahead;
+	const struct mtr_batch *batch; /* the caller's present one; NULL: none yet */
+	int used;		       /* number of its events that the caller has */
+	uint64_t shown;		       /* its position; before the first batch, that of the file */
+	bool lent; /* for the thread: the last batch has a block in one of its own buffers */
 };
 
 /* Reads len bytes, or fewer at the end of the file. Returns the number of bytes or -errno. */
@@ -452,12 +466,38 @@ static int read_end(struct mtr_reader *r, const uint8_t *data, size_t len)
 	return end_reading(r, MTR_COMPLETE, "complete");
 }
 
-/* Reads the next block and takes its content. Returns as read_stored(). */
-static int next_block(struct mtr_reader *r)
+/* Takes a block of facts or of the dict. Returns 0, -errno, or -EBADMSG and sets *why. */
+static int take_block(struct mtr_reader *r, uint32_t type, const uint8_t *data, size_t len,
+		      const char **why)
+{
+	if (type == MTR_FACTS)
+		return read_facts(r->facts, data, len, why);
+	return read_dict(r->dict, r->version, data, len, why) ?: room__check();
+}
+
+/* Gives a block of facts or of the dict to the reader, with the batch that the thread fills. */
+static int lend_block(struct mtr_reader *r, struct mtr_batch *to, const struct block *b,
+		      uint64_t begin, const uint8_t *data)
+{
+	to->block = (struct mtr_ahead_block){ b->type, data, b->raw, begin };
+	r->lent = b->type != MTR_FACTS || b->raw > COPY_MOST;
+	if (r->lent)
+		return 0;
+	if (make_room(&to->copy, &to->copy_room, b->raw))
+		return -ENOMEM;
+	memcpy(to->copy, data, b->raw);
+	to->block.data = to->copy;
+	return 0;
+}
+
+/* Reads the next block and takes its content, or lends it to the reader with batch `to`, which is
+ * NULL without a thread. Returns as read_stored(). */
+static int next_block(struct mtr_reader *r, struct mtr_batch *to)
 {
 	const uint8_t *data;
 	const char *why;
 	struct block b = { 0 };
+	uint64_t begin = r->position;
 	int err = read_stored(r, &b);
 
 	if (err <= 0)
@@ -474,12 +514,12 @@ static int next_block(struct mtr_reader *r)
 		return err;
 	if (b.type == MTR_END)
 		return read_end(r, data, b.raw);
-	if (b.type == MTR_FACTS)
-		err = read_facts(r->facts, data, b.raw, &why);
-	else if (b.type == MTR_DICT)
-		err = read_dict(r->dict, r->version, data, b.raw, &why) ?: room__check();
-	else
+	if (b.type == MTR_EVENTS)
 		err = mtr_decoder__begin(r->dec, r->version, data, b.raw, r->events, &why);
+	else if (to)
+		err = lend_block(r, to, &b, begin, data);
+	else
+		err = take_block(r, b.type, data, b.raw, &why);
 	if (err == -EBADMSG)
 		return end_reading(r, MTR_DAMAGED, why);
 	if (err)
@@ -508,6 +548,16 @@ static int read_events(struct mtr_reader *r, struct event *e, int most)
 	return n;
 }
 
+/* Checks now and then how much memory is in use, because callers keep what they read. Returns 0 or
+ * -errno. */
+static int check_room(struct mtr_reader *r)
+{
+	if (r->given < r->checked_at + CHECK_EVERY)
+		return 0;
+	r->checked_at = r->given;
+	return room__check();
+}
+
 /* As mtr_reader__some(), for a snapshot. */
 static int read_snapshot_events(struct mtr_reader *r, struct event *e, int most)
 {
@@ -515,38 +565,135 @@ static int read_snapshot_events(struct mtr_reader *r, struct event *e, int most)
 
 	if (n < 0)
 		return r->ended ? n : fail_with(r, n);
-	r->events += (uint64_t)n;
-	if (r->events >= r->checked_at + CHECK_EVERY) {
-		int err = room__check();
-
-		r->checked_at = r->events;
-		if (err)
-			return fail_with(r, err);
-	}
 	return n || r->ended ? n : end_reading(r, MTR_COMPLETE, "complete");
 }
 
-int mtr_reader__some(struct mtr_reader *r, struct event *e, int most)
+/* Reads up to `most` events. With `to`, stops at a block that the reader has to take. Returns as
+ * mtr_reader__some(). */
+static int read_some(struct mtr_reader *r, struct event *e, int most, struct mtr_batch *to)
 {
 	int n = 0;
 
-	if (r->snapshot)
-		return read_snapshot_events(r, e, most);
-	while (!n && !r->ended) {
-		int got = r->in_events ? 1 : next_block(r); /* 1, 0 or -errno */
+	while (!n && !r->ended && !(to && to->block.type)) {
+		int got = r->in_events ? 1 : next_block(r, to); /* 1, 0 or -errno */
 
 		if (got < 0)
 			return got;
-		if (got > 0 && r->events >= r->checked_at + CHECK_EVERY) {
-			r->checked_at = r->events;
-			got = room__check();
-			if (got)
-				return fail_with(r, got);
-		}
 		if (r->in_events)
 			n = read_events(r, e, most);
 	}
 	return n ? n : r->err;
+}
+
+/* In the thread: fills a batch. */
+static void fill_batch(void *reader, struct mtr_ahead *a, struct mtr_batch *b)
+{
+	struct mtr_reader *r = reader;
+	int n;
+
+	b->last = r->lent && !mtr_ahead__settle(a);
+	r->lent = false;
+	if (b->last)
+		return;
+	n = read_some(r, b->events, MTR_AHEAD_EVENTS, b);
+	b->n = n > 0 ? n : 0;
+	b->position = r->position;
+	b->last = r->ended;
+}
+
+/* Ends the thread. From then on, r has what its last batch left. */
+static void stop_ahead(struct mtr_reader *r)
+{
+	mtr_ahead__free(r->ahead);
+	r->ahead = NULL;
+	r->batch = NULL;
+}
+
+/* Takes the block after the batch's events, and the next batch. Returns 1, or 0 or -errno at the
+ * end. */
+static int next_batch(struct mtr_reader *r)
+{
+	struct mtr_ahead_block block = { 0 };
+	const char *why;
+	int err = 0;
+
+	if (r->batch)
+		block = r->batch->block;
+	if (block.type)
+		err = take_block(r, block.type, block.data, block.len, &why);
+	if (err) {
+		stop_ahead(r);
+		r->good = block.begin;
+		r->in_events = false;
+		return err == -EBADMSG ? end_reading(r, MTR_DAMAGED, why) : fail_with(r, err);
+	}
+	if (r->batch && r->batch->last) {
+		stop_ahead(r);
+		return r->err;
+	}
+	r->batch = mtr_ahead__take(r->ahead);
+	r->shown = r->batch->position;
+	r->used = 0;
+	return 1;
+}
+
+/* As mtr_reader__view(), from the thread's batches. */
+static int view_batch(struct mtr_reader *r, int most, const struct event **ret)
+{
+	int n = 0, left;
+
+	while (!n) {
+		int got = !r->batch || r->used == r->batch->n ? next_batch(r) : 1;
+
+		if (got <= 0)
+			return got;
+		left = r->batch->n - r->used;
+		n = left < most ? left : most;
+	}
+	*ret = r->batch->events + r->used;
+	r->used += n;
+	return n;
+}
+
+int mtr_reader__some(struct mtr_reader *r, struct event *e, int most)
+{
+	int err = check_room(r), n;
+
+	if (err)
+		return fail_with(r, err);
+	n = r->snapshot ? read_snapshot_events(r, e, most) : read_some(r, e, most, /*to=*/NULL);
+	r->given += n > 0 ? (uint64_t)n : 0;
+	return n;
+}
+
+int mtr_reader__view(struct mtr_reader *r, int most, const struct event **ret)
+{
+	int err, n;
+
+	if (!r->ahead) {
+		*ret = r->viewed;
+		return mtr_reader__some(r, r->viewed, most < VIEWED ? most : VIEWED);
+	}
+	err = check_room(r);
+	if (err) {
+		stop_ahead(r);
+		return fail_with(r, err);
+	}
+	n = view_batch(r, most, ret);
+	r->given += n > 0 ? (uint64_t)n : 0;
+	return n;
+}
+
+void mtr_reader__read_ahead(struct mtr_reader *r, uint64_t least)
+{
+	cpu_set_t cores;
+
+	if (r->ahead || r->snapshot || !r->by_position || r->size < least)
+		return;
+	if (sched_getaffinity(0, sizeof(cores), &cores) || CPU_COUNT(&cores) < 2)
+		return;
+	r->shown = r->position;
+	r->ahead = mtr_ahead__new(fill_batch, r);
 }
 
 int mtr_reader__next(struct mtr_reader *r, struct event *e)
@@ -686,6 +833,7 @@ void mtr_reader__free(struct mtr_reader *r)
 {
 	if (!r)
 		return;
+	mtr_ahead__free(r->ahead);
 	if (r->close_fd)
 		close(r->fd);
 	torch_snapshot__free(r->snapshot); /* borrows dict and facts */
@@ -719,6 +867,8 @@ enum mtr_end mtr_reader__end(const struct mtr_reader *r, uint64_t *offset, const
 
 uint64_t mtr_reader__position(const struct mtr_reader *r)
 {
+	if (r->ahead)
+		return r->shown;
 	return r->snapshot ? torch_snapshot__position(r->snapshot) : r->position;
 }
 
