@@ -228,8 +228,8 @@ static const struct argp_option *short_value(const struct options_list *list, co
 }
 
 /* Offers what the last word can be: goes through the words before it, from words[first] on, to know
- * what is expected. Where a command of the program begins, prints ":command N" instead, its index:
- * the shell's script then completes that command's words itself. */
+ * what is expected. If a command of the program begins at word N, prints ":command N" instead, and
+ * the shell's script completes that command itself. */
 static void offer_for_command(const struct command *c, int n, char *const *words, int first)
 {
 	struct options_list list = { .n = 0 };

@@ -629,8 +629,8 @@ static int find_truth(struct replay *r, struct failure *f)
 
 	if (err)
 		return err;
-	/* The allocator collects garbage only after set_per_process_memory_fraction(), a call that
-	 * a recording lacks. */
+	/* If it differs, tries calls that a recording lacks, and keeps what makes it differ less.
+	 * The allocator collects garbage only after set_per_process_memory_fraction(). */
 	if (a.differ && contains(own_conf(r), "garbage_collection_threshold"))
 		err = keep_if_better(r, REPLAY_FRACTION, &r->fraction, &a, f);
 	/* set_per_process_memory_fraction() may also have set a limit below the device's size. */

@@ -362,8 +362,10 @@ static bool is_5_2(const struct jemalloc *jemalloc)
 	return jemalloc->layout->state_bits == 2;
 }
 
-/* Decodes the words of a leaf's page. 5.2 has the size class as 4 bytes and the flag after it, 5.3
- * the flags below the size class (rtree_leaf_elm_s). */
+/* Decodes the words of a leaf's page (rtree_leaf_elm_s). A leaf with one word has the header's
+ * address in its lower 48 bits, with flags in the lowest ones, and the size class above. A leaf
+ * with two has the address in the first: in the second, 5.2 has the size class as 4 bytes and the
+ * flag of a slab after it, 5.3 five flags below the size class. */
 static struct leaf decode_leaf(const struct jemalloc *jemalloc, const uint8_t *words, uint64_t page)
 {
 	uint64_t v = proc__word(words);

@@ -431,10 +431,9 @@ static size_t count_window(const uint64_t *frames, size_t i, size_t n, size_t *l
 	return k - i;
 }
 
-/* Adds n pages of adding->resident->frames by the number of processes that map them. An entry is
- * the frame
- * << 1, plus 1 for a page of a file. Pages with 0 processes are no memory: the page of zeros, and
- * memory of devices. */
+/* Adds n pages of adding->resident->frames by the number of processes that map them. An entry is a
+ * frame's number << 1, plus 1 for a page of a file. Pages with 0 processes are no memory: the page
+ * of zeros, and memory of devices. */
 static int add_counted(struct adding *adding, size_t n)
 {
 	const uint64_t *frames = adding->resident->frames;
@@ -444,7 +443,7 @@ static int add_counted(struct adding *adding, size_t n)
 	for (size_t i = 0; i < n; i += these) {
 		ssize_t got;
 
-		these = count_window(frames, i, n, &len);
+		these = count_window(frames, i, n, &len); /* frames that one read covers */
 		got = io__pread(adding->resident->counts, counts, len * sizeof(*counts),
 				(frames[i] >> 1) * sizeof(*counts));
 		if (got < 0)

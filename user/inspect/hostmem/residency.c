@@ -131,7 +131,8 @@ static int take_part(struct residency *residency, const struct part *p, size_t m
 
 int residency__read(struct residency *residency)
 {
-	uint64_t budget = BY_PAGE_MAX, cpu_began = clock__read(CLOCK_THREAD_CPUTIME_ID);
+	uint64_t budget = BY_PAGE_MAX; /* addresses that may still be looked at page by page */
+	uint64_t cpu_began = clock__read(CLOCK_THREAD_CPUTIME_ID);
 	struct host_resident *pages = host_resident__open(residency->proc);
 	struct parts parts = { 0 };
 	size_t i, j, next = 0;
@@ -148,6 +149,7 @@ int residency__read(struct residency *residency)
 	for (i = 0; i < residency->now.maps.n && !err; i++) {
 		const struct map *map = &residency->now.maps.v[i];
 
+		/* the parts of the mapping that belong to one range each, or to none */
 		err = divide_map(residency, map, &next, &parts);
 		if (err)
 			break;

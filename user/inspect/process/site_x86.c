@@ -98,14 +98,14 @@ static bool moves_stack(const struct insn *in)
 		return in->map == INSN_MAP_0F && (in->opcode & 0xf6) == 0xa0; /* push, pop fs, gs */
 	switch (in->opcode) {
 	case 0x50 ... 0x5f: /* push, pop */
-	case 0x68:
+	case 0x68:	    /* push an immediate */
 	case 0x6a:
-	case 0x8f:
+	case 0x8f:	    /* pop */
 	case 0x9c ... 0x9d: /* pushf, popf */
 	case 0xc8 ... 0xc9: /* enter, leave */
 		return true;
 	case 0xff:
-		return (in->modrm >> 3 & 7) == 6;
+		return (in->modrm >> 3 & 7) == 6; /* push */
 	default:
 		return false;
 	}

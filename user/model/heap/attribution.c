@@ -350,6 +350,7 @@ static struct stack_origin examine_frames(struct attribution *w, uint32_t stack)
 	for (uint32_t i = frames.n; i-- > 0;) {
 		struct dict_frame frame = frames.frames[i];
 
+		/* phase[1]: that of what an autograd node does */
 		for (int autograd = 0; autograd < 2; autograd++)
 			origin.phase[autograd] = attribution__next_phase(
 				w, origin.phase[autograd], frame, whole && i == frames.n - 1);

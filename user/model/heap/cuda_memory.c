@@ -27,6 +27,7 @@ static enum extent_class class_of(uint8_t how)
 	}
 }
 
+/* The memory that an event takes or lists, with all that the event says about it. */
 static struct extent extent_of(const struct model *m, const struct event *e)
 {
 	return (struct extent){
@@ -151,13 +152,14 @@ static void keep_details(struct extent *e, const struct extent *old, uint32_t li
 static int take_memory(struct model *m, const struct event *e)
 {
 	enum extent_class class = class_of(e->how);
+	/* two of these cannot overlap, so older ones at the addresses have ended */
 	bool by_address = class == EXTENT_MEMORY || class == EXTENT_RESERVED;
 	struct extent taken = extent_of(m, e);
 	const struct extent *old;
 	struct extents *in;
 	struct dev *dev = NULL, *other;
 	uint64_t before;
-	bool wakes;
+	bool wakes; /* the memory of a segment that sleeps comes back */
 
 	if (!e->how || e->how >= MEM_HOW_NR || bad_range(e))
 		return 0;
@@ -201,7 +203,7 @@ static int return_memory(struct model *m, const struct event *e)
 	struct extents *in;
 	struct dev *dev;
 	uint64_t before;
-	bool foreign;
+	bool foreign; /* other code unmaps a part of PyTorch's segment */
 	int err = 0;
 
 	if (!e->how || e->how >= MEM_HOW_NR)
@@ -321,7 +323,7 @@ static int drop_unlisted(struct dev *dev)
 /* Handles EVENT_STATE, which ends a reading of the allocator's tables. Returns 0 or -ENOMEM. */
 static int end_reading(struct model *m, const struct event *e)
 {
-	bool exact = e->flags & STATE_EXACT, listing;
+	bool exact = e->flags & STATE_EXACT, listing; /* listing: segments were listed before */
 	struct dev *dev;
 	int err = find_device(m, e, &dev);
 
@@ -381,9 +383,9 @@ static int note_used(struct model *m, const struct event *e)
 	if (!dev->any)
 		dev__begin(m, dev, e);
 	dev->used = used_by(dev, e);
-	/* The driver's figure comes after the event that is the mark. If the sums are still those
-	 * of the mark, the figure is valid for the mark, too. */
-	/* A later figure replaces it if it has the sums of the mark and the first one has not. */
+	/* The driver's figure comes after the event that is the mark. The first one after it is
+	 * taken for the mark. A later one replaces it if the model's sums are again those of the
+	 * mark, and were not at the first one. */
 	if (dev->pub.marked && (!dev->mark_used.known || (has_sums_of_mark(dev, &dev->used) &&
 							  !has_sums_of_mark(dev, &dev->mark_used))))
 		dev->mark_used = dev->used;

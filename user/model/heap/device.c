@@ -224,7 +224,7 @@ void dev__begin(struct model *m, struct dev *dev, const struct event *e)
 		dev__update_sums(m, dev, allocated, reserved, e->time);
 	}
 	/* moments that were noted before the first state get it */
-	for (int i = 0; first && i < 2; i++)
+	for (int i = 0; first && i < (int)(sizeof(dev->noted) / sizeof(dev->noted[0])); i++)
 		dev->noted[i] = (struct noted){ .allocated = e->totals ? before : dev->pub.live,
 						.outside = dev->outside };
 	if (first && m->time_passed)
@@ -293,7 +293,7 @@ void dev__set_totals(struct model *m, struct dev *dev, const struct event *e, in
 			if (drift > dev->pub.drift)
 				dev->pub.drift = drift;
 		}
-		dev->unsure = m->losing;
+		dev->unsure = m->losing; /* events around this one were lost */
 		dev->pub.allocated = e->allocated;
 		dev->pub.reserved = e->reserved;
 		if (e->reserved > e->allocated &&

@@ -112,6 +112,7 @@ static uint32_t join_trees(struct extents *x, uint32_t a, uint32_t b)
 	return root;
 }
 
+/* Nodes with random priorities make a balanced tree (treap). */
 static uint32_t draw_priority(struct extents *x)
 {
 	/* xorshift64*: the random, secret seed is enough */

@@ -285,7 +285,7 @@ out:
 	free(in_use.requests);
 	free(in_use.labels);
 	/* If most entries are in use, wait for twice as many before the next sweep. */
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++) { /* the tables in n */
 		uint32_t n[] = { m->requests.n, m->labels.n, m->sites.index.n };
 
 		most = n[i] > most ? n[i] : most;

@@ -393,7 +393,7 @@ static int judge_units(struct growth_watch *w, uint32_t dev, unsigned track, siz
 		if (fill_values(w, &w->units[i], track))
 			return -ENOMEM;
 		values = unit_series(&w->units[i], track);
-		opts.tests += values[n - 1] > values[0];
+		opts.tests += values[n - 1] > values[0]; /* only these are tested below */
 	}
 	for (uint32_t i = 0; i < w->n; i++) {
 		const uint64_t *values = unit_series(&w->units[i], track);
@@ -499,6 +499,7 @@ static int find_inside(const struct model *m, uint32_t dev_index, struct growth_
 	if (dev_index < watch->inside.nbest)
 		*best = watch->inside.best[dev_index];
 	if (now.unit_no && is_long_step(&watch->inside, now.calls)) {
+		/* the allocated bytes after the step's last call */
 		uint64_t last = watch->sums[dev_index]->v[TRACK_INSIDE][SUM_ALLOCATED][track->n - 1];
 
 		/* Most of the memory is live still. */
@@ -1026,6 +1027,8 @@ int growth__block_allocated(struct model *m, uint32_t site)
 		unit->tops.top = unit->live;
 	unit->allocated += s->size;
 	unit->allocations++;
+	/* A server that takes requests has no steps: the block that each request allocates ends
+	 * one. */
 	if (!begins_request(m, s))
 		return 0;
 	m->growth->requests.dev_no = s->dev + 1u;
@@ -1781,7 +1784,7 @@ static void set_peak_row(const struct model *m, const struct growth_unit *u, str
 	ret->bytes = u->tops.top > u->tops.last ? u->tops.top : u->tops.last;
 }
 
-/* Finds the line and the line of inputs whose tops grow fastest. */
+/* Finds the line, and the line of inputs, whose highest bytes in a step (tops) grow fastest. */
 static void find_peak_lines(const struct model *m, uint32_t dev_index, struct growth_line *ret_line,
 			    struct growth_peaks *ret)
 {

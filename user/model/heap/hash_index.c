@@ -7,6 +7,9 @@
 
 #include "base/array.h"
 
+#define SLOTS_FIRST 64
+#define SLOTS_MOST (UINT64_C(1) << 31)
+
 uint32_t hash_index__next(const struct hash_index *h, uint32_t hash, uint32_t *pos)
 {
 	if (!h->slots)
@@ -36,10 +39,10 @@ static void hash_index__put(struct hidx_slot *slots, uint32_t mask, struct hidx_
 /* Doubles the number of slots. Returns 0 or -ENOMEM. */
 static int hash_index__grow(struct hash_index *h)
 {
-	uint64_t cap = h->slots ? ((uint64_t)h->mask + 1) * 2 : 64;
+	uint64_t cap = h->slots ? ((uint64_t)h->mask + 1) * 2 : SLOTS_FIRST;
 	struct hidx_slot *slots;
 
-	if (cap > UINT64_C(1) << 31)
+	if (cap > SLOTS_MOST)
 		return -ENOMEM;
 	slots = calloc(cap, sizeof(*slots));
 	if (!slots)

@@ -291,7 +291,7 @@ int heap__free_block(struct model *m, struct dev *dev, const struct event *e)
 	err = blocks__take(m, dev, e->addr, &rec);
 	if (!err)
 		err = heap__remove_from_sums(m, dev, e->addr, &rec, /*freed=*/true);
-	dev->life.freeing_thread_no = 0;
+	dev->life.freeing_thread_no = 0; /* it holds for this block only */
 	if (err == -ENOENT) {
 		dev->pub.frees_unknown++;
 		if (dev->pub.has_totals)

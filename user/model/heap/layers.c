@@ -260,6 +260,7 @@ static uint64_t backward_time(const struct layer_sums *l)
 	return l->inside > l->duration ? l->inside : l->duration;
 }
 
+/* What callers see of a layer's sums. */
 static struct model_layer_sums sums_of(const struct layer_sums *l)
 {
 	return (struct model_layer_sums){

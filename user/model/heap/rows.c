@@ -67,6 +67,7 @@ static uint32_t hide__visible_loc(struct hide *s, uint32_t stack, bool only_nati
 		if (is_user)
 			user = loc;
 	}
+	/* FRAMES_USER is 0: the program's own line, if there is one */
 	return s->opts->which_line || !user ? inner : user;
 }
 
@@ -261,6 +262,7 @@ static void bucket__set_thread(const struct table *t, struct row *r, uint32_t th
 	r->tid = names.tid;
 }
 
+/* Names the module of a row by its layer, an index in layers.all. */
 static void bucket__set_layer(const struct table *t, struct row *r, uint32_t layer)
 {
 	const struct layer *names;
@@ -642,7 +644,7 @@ static int table__modules(struct table *t)
 		const char *name = dict__str(t->m->dict,
 					     dict__get_module(t->m->dict, p->module).name);
 		/* a component may become "*", and the pattern may gain ".*" */
-		size_t len = strlen(name) + 4;
+		size_t len = strlen(name) + sizeof("*.*");
 
 		if (i && p[-1].group == p->group && p[-1].module == p->module)
 			continue;
@@ -650,7 +652,7 @@ static int table__modules(struct table *t)
 		if (group->row.modules == 1 && p->module) {
 			if (array__grow(&t->patterns, &t->cappatterns, t->npatterns + len, 1))
 				return -ENOMEM;
-			memcpy(t->patterns + t->npatterns, name, len - 3);
+			memcpy(t->patterns + t->npatterns, name, strlen(name) + 1);
 			group->pattern_no = t->npatterns + 1;
 			t->npatterns += len;
 		} else if (p->module) {

@@ -271,6 +271,7 @@ static void level__restart(struct model *m, struct open_level *l, const struct d
 	l->peak_event = m->seq;
 }
 
+/* The figures of a run on a device begin: all are those of this moment. */
 static void level__begin(struct model *m, struct open_level *l, const struct dev *dev,
 			 uint64_t time)
 {
@@ -448,6 +449,7 @@ static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, u
 	return 0;
 }
 
+/* Adds an ended run to the sums of its path. nlevels: devices with figures. */
 static void add_to_path(struct scope_path *p, const struct open_scope *o, uint32_t nlevels)
 {
 	uint64_t took = o->last - o->begin - o->paused;
@@ -521,7 +523,7 @@ static int scopes__end(struct model *m, uint32_t i, bool ended)
 	}
 	add_to_path(&s->paths[o->path], o, n);
 	remember_late(s, o);
-	if (ended)
+	if (ended) /* otherwise its figures are incomplete */
 		add_to_recent(&s->paths[o->path], o, n);
 	s->paths[o->path].ended += ended;
 	if (r) {
@@ -647,6 +649,8 @@ static void suspend_run(struct model *m, struct open_scope *o, uint64_t time)
 	o->suspended_at = o->last;
 }
 
+/* A run goes on after a pause: its peaks begin again at the present level, as other code ran
+ * meanwhile. */
 static void resume_run(struct model *m, struct open_scope *o, uint64_t time)
 {
 	if (!o->suspended)

@@ -98,6 +98,7 @@ static int find_line(struct pass *s, uint32_t stack, uint32_t node, uint32_t thr
 	/* 0: Python or untraced, 1: native code, 2: before attach. */
 	uint64_t kind = !origin.has_line && walk == MT_WALK_NO_THREAD;
 	uint64_t charged = attribution__charged(w, stack, node) || charged_stack != stack;
+	/* of the line: file and function, line, the other properties in a word */
 	uint64_t key[3] = { (uint64_t)loc.file << 32 | loc.func, loc.line };
 	int err;
 

@@ -56,6 +56,7 @@ static int end_step(struct model *m, enum step_kind kind, uint64_t time)
 		struct dev *dev = m->devs[d];
 
 		dev->step[kind][slot] = (struct step_level){
+			/* without late: it is added to all steps, see model_step */
 			.peak = dev->step_peak[kind] - dev->late,
 			.end_allocated = dev->pub.allocated - dev->late,
 		};

@@ -59,6 +59,8 @@ const char *trend__confidence(enum trend_confidence c)
 	return (unsigned)c < sizeof(names) / sizeof(*names) ? names[c] : "none";
 }
 
+/* Kendall's test of a trend (Mann-Kendall), with the normal distribution and its correction by
+ * 1. */
 double trend__order_chance(const uint64_t *v, size_t n, double *tau)
 {
 	/* sum: rising pairs minus falling ones. ties: correction of the variance for equal values. */
@@ -77,7 +79,7 @@ double trend__order_chance(const uint64_t *v, size_t n, double *tau)
 			sum += (v[k] > v[i]) - (v[k] < v[i]);
 			same += v[k] == v[i];
 		}
-		if (first)
+		if (first) /* same: how often the value occurs */
 			ties += same * (same - 1) * (2 * same + 5);
 	}
 	*tau = sum / pairs;
@@ -87,6 +89,7 @@ double trend__order_chance(const uint64_t *v, size_t n, double *tau)
 	return erfc((sum - 1) / sqrt(2 * variance)) / 2;
 }
 
+/* Exchanges two values. */
 static void swap(double *a, double *b)
 {
 	double old_a = *a;
@@ -106,7 +109,7 @@ static double nth(double *values, size_t n, size_t k)
 		size_t i = low, j = high;
 		double pivot;
 
-		random = random * 1664525 + 1013904223;
+		random = random * 1664525 + 1013904223; /* a linear congruential generator */
 		pivot = values[low + random % (high - low + 1)];
 		while (i <= j) {
 			while (values[i] < pivot)
@@ -279,7 +282,8 @@ static void decide_verdict(struct trend *t, uint64_t fell, uint64_t min_growth)
 	} else if (t->range >= min_growth && t->fall >= t->range / 2 && t->fall) {
 		t->verdict = TREND_RELEASED;
 		confidence = TREND_NONE;
-	} else if (up && t->share[TREND_PARTS - 1] < FAIR / 3) {
+	} else if (up &&
+		   t->share[TREND_PARTS - 1] < FAIR / 3 /* of the growth is in the last part */) {
 		t->verdict = TREND_STOPPED;
 		confidence = TREND_NONE;
 	} else if (up) {
@@ -316,7 +320,7 @@ static void judge_values(const uint64_t *v, size_t n, const struct trend_opts *o
 
 	trend.values = n;
 	count_changes(v, n, o->first_is_partial, &trend);
-	trend.warmup = n ? 1 + n / 10 : 0;
+	trend.warmup = n ? 1 + n / 10 : 0; /* the first value, and a tenth */
 	if (trend.warmup < n) {
 		v += trend.warmup;
 		n -= trend.warmup;

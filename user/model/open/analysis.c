@@ -32,8 +32,8 @@ static char *make_name(const char *path)
 		return strdup("stdin");
 	base = base ? base + 1 : path;
 	len = strlen(base);
-	if (len > 4 && !strcmp(base + len - 4, ".mtr"))
-		len -= 4;
+	if (len > strlen(".mtr") && !strcmp(base + len - strlen(".mtr"), ".mtr"))
+		len -= strlen(".mtr");
 	return strndup(base, len);
 }
 
@@ -431,6 +431,7 @@ static int parse_scope(const char *s, struct model_opts *ret)
 
 int analysis__parse_at(const char *s, struct model_opts *ret)
 {
+	const char *mark;
 	uint64_t time;
 
 	for (int at = 0; at < AT_TIME; at++)
@@ -438,13 +439,14 @@ int analysis__parse_at(const char *s, struct model_opts *ret)
 			*ret = (struct model_opts){ .at = at };
 			return 0;
 		}
-	if (text__starts(s, "mark:") && s[5] && strlen(s + 5) < sizeof(ret->at_mark)) {
+	mark = text__starts(s, "mark:") ? s + strlen("mark:") : "";
+	if (*mark && strlen(mark) < sizeof(ret->at_mark)) {
 		*ret = (struct model_opts){ .at = AT_TIME, .at_time = UINT64_MAX };
-		strcpy(ret->at_mark, s + 5);
+		strcpy(ret->at_mark, mark);
 		return 0;
 	}
 	if (text__starts(s, "scope:"))
-		return parse_scope(s + 6, ret);
+		return parse_scope(s + strlen("scope:"), ret);
 	if (text__parse_time(s, &time))
 		return -EINVAL;
 	*ret = (struct model_opts){ .at = AT_TIME, .at_time = time };

@@ -272,6 +272,7 @@ static int add_folder(struct inputs *in, const struct folder *f, enum inputs_of 
 		      size_t n_others)
 {
 	const struct folder_entry *entries;
+	/* the figures of all recordings are added, so each must be of another process */
 	bool added_up = wanted == INPUTS_PROCESSES || wanted == INPUTS_REPORT;
 	int status;
 	size_t n;
@@ -412,11 +413,11 @@ static void log_started(const char *path, size_t n)
 {
 	size_t len = strlen(path);
 	char clean[512], stem[PATH_MAX], word[PATH_MAX];
-	bool has_extension = len > 4 && !strcmp(path + len - 4, ".mtr");
+	bool has_extension = len > strlen(".mtr") && !strcmp(path + len - strlen(".mtr"), ".mtr");
 
 	text__clean(clean, sizeof(clean), path, len);
 	if (has_extension)
-		len -= 4;
+		len -= strlen(".mtr");
 	snprintf(stem, sizeof(stem), "%.*s", (int)len, path);
 	if (!text__shell(word, sizeof(word), stem))
 		text__clean(word, sizeof(word), stem, strlen(stem));

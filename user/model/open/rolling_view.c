@@ -393,6 +393,7 @@ static uint64_t removed_until(const struct rolling_view *v, uint64_t *events)
 	return to;
 }
 
+/* Prints the folder, its parts and what they have, and what was dropped before them. */
 static void print_head(const struct rolling_view *v, FILE *out)
 {
 	char name[256], count[32], lost[32], steps[32], when[24];
@@ -413,6 +414,7 @@ static void print_head(const struct rolling_view *v, FILE *out)
 			text__counted(count, sizeof(count), events, "event"));
 }
 
+/* Prints the device's figures of the whole capture, also of dropped parts. */
 static void print_device(const struct ring_device *d, FILE *out)
 {
 	char peak[24], when[24], reserved[24], allocs[32], total[24], ooms[32], step[40];

@@ -47,9 +47,10 @@ static struct name_parts split_path(const char *path)
 		parts.base = slash + 1;
 	parts.folder_len = (size_t)(parts.base - path);
 	parts.stem_len = strlen(parts.base);
-	if (parts.stem_len > 4 && !strcmp(parts.base + parts.stem_len - 4, ".mtr")) {
+	if (parts.stem_len > strlen(".mtr") &&
+	    !strcmp(parts.base + parts.stem_len - strlen(".mtr"), ".mtr")) {
 		parts.extension = ".mtr";
-		parts.stem_len -= 4;
+		parts.stem_len -= strlen(".mtr");
 	}
 	return parts;
 }

@@ -11,7 +11,7 @@
 static bool is_plain(const char *s)
 {
 	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || (unsigned char)*s > 0x7e || *s == ',' || *s == '"')
+		if ((unsigned char)*s < ' ' || (unsigned char)*s > '~' || *s == ',' || *s == '"')
 			return false;
 	return true;
 }

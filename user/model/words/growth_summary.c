@@ -24,17 +24,22 @@ bool growth_summary__graph_has(const char *name)
 	return !strncmp(name, SAVED, strlen(SAVED));
 }
 
+#define AND " and "
+#define MORE " more"
+
 /* Returns the length of a name without " and 3 more" at its end, which stands for other names of
  * the same memory. */
 static size_t own_length(const char *name)
 {
 	size_t len = strlen(name), end = 0;
 
-	if (len > 5 && !strcmp(name + len - 5, " more"))
-		end = len - 5;
+	if (len > strlen(MORE) && !strcmp(name + len - strlen(MORE), MORE))
+		end = len - strlen(MORE);
 	while (end && strchr("0123456789,*", name[end - 1]))
 		end--;
-	return end > 5 && text__starts(name + end - 5, " and ") ? end - 5 : len;
+	if (end <= strlen(AND) || !text__starts(name + end - strlen(AND), AND))
+		return len;
+	return end - strlen(AND);
 }
 
 size_t growth_summary__graph_keeper(const char *name, const char **at)
@@ -45,9 +50,9 @@ size_t growth_summary__graph_keeper(const char *name, const char **at)
 		return 0;
 	graph += strlen(GRAPH);
 	if (text__starts(graph, "global "))
-		graph += 7;
+		graph += strlen("global ");
 	else if (text__starts(graph, "local "))
-		graph += 6;
+		graph += strlen("local ");
 	*at = graph;
 	return own_length(graph);
 }
@@ -652,9 +657,9 @@ static void say_holder(const struct growth_line *line, const struct growth_name 
 		return;
 	}
 	if (text__starts(text, "global "))
-		text += 7;
+		text += strlen("global ");
 	else if (text__starts(text, "local "))
-		text += 6;
+		text += strlen("local ");
 	text__clean(name, sizeof(name), text, strlen(text));
 	snprintf(buf, size, "%s%s", growth_summary__is_holder(holder) ? ", held by " : ", it is ",
 		 name);

@@ -591,8 +591,9 @@ int flight__event(struct flight *fl, const struct event *e)
 		return 0;
 	if (e->time > fl->latest)
 		fl->latest = e->time;
-	if (fl->dump || !fl->opts.window)
+	if (fl->dump || !fl->opts.window) /* a window is open, or none looks back */
 		return add_unkept(fl, e);
+	/* The newest events are in enc, until they are enough for a chunk. */
 	if (!mtr_encoder__count(fl->enc))
 		fl->enc_first = fl->enc_last = e->time;
 	if (e->time > fl->enc_last)

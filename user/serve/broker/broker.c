@@ -47,7 +47,11 @@
 #define TELL_EVERY UINT64_C(500000000)	 /* ns between two reports on running captures */
 #define ENDS_WITHIN UINT64_C(6000000000) /* ns, time for captures to end when the server ends */
 #define FIRST_LOOK_WITHIN UINT64_C(5000000000) /* ns, time for the first search */
-#define FILES_WANTED 4096		       /* descriptors, if the hard limit allows so many */
+/* Time limits of poll(), ms. */
+#define BUSY_POLL 250
+#define AGAIN_POLL 500
+#define LOOK_POLL 2000
+#define FILES_WANTED 4096 /* descriptors, if the hard limit allows so many */
 
 /* ---- recordings of earlier servers in the folder ---- */
 
@@ -791,7 +795,7 @@ static size_t collect_fds(struct broker *b, struct pollfd *fds, size_t room)
 		if (p->process.pid)
 			fds[n++] = (struct pollfd){ .fd = p->process.pidfd, .events = POLLIN };
 	}
-	for (size_t i = 0; i < b->traces.n && n + 3 <= room; i++) {
+	for (size_t i = 0; i < b->traces.n && n + 3 <= room; i++) { /* each has three at most */
 		const struct trace *t = b->traces.v[i];
 
 		if (!trace__runs(t))
@@ -811,11 +815,11 @@ static size_t collect_fds(struct broker *b, struct pollfd *fds, size_t room)
 static int poll_limit(const struct broker *b)
 {
 	if (b->jobs || b->processes.scanning || traces__running(b))
-		return 250;
+		return BUSY_POLL;
 	for (int k = 0; k < PEER_NR; k++)
 		if (!b->peers[k].process.pid && b->peers[k].again)
-			return 500;
-	return b->peers[PEER_LOOK].process.pid ? 2000 : -1; /* for replace_stuck_look() */
+			return AGAIN_POLL;			 /* a peer is to be started again */
+	return b->peers[PEER_LOOK].process.pid ? LOOK_POLL : -1; /* for replace_stuck_look() */
 }
 
 /* Serves until b->quit. Sets b->status on failure. */

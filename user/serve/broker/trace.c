@@ -42,6 +42,7 @@ struct trace *trace__new(struct broker *b, const char *id)
 	return t;
 }
 
+/* Ends an upload and closes its descriptors, but keeps its file. */
 static void close_upload(struct trace *t)
 {
 	struct trace_upload *u = t->upload;
@@ -377,6 +378,8 @@ void trace__note(const struct broker *b, const struct trace *t)
 	json_decref(o);
 }
 
+/* False: the note says that the trace was not to be kept. Without a note, all is as in a new
+ * trace. */
 bool trace__read_note(const struct broker *b, struct trace *t)
 {
 	uint64_t size = 0;

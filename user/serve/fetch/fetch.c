@@ -331,7 +331,7 @@ static void update_index(struct fetch *f)
 /* Writes the index, with the missing recordings. Returns 0 or -errno, logged. */
 static int write_index(struct fetch *f)
 {
-	size_t n = 0, m = 0;
+	size_t n = 0, m = 0; /* numbers of entries, and of missing ones */
 	struct folder_entry *e = calloc(f->processes + 1, sizeof(*e));
 	struct folder_missing *missing = calloc(f->processes + f->n + 1, sizeof(*missing));
 	int err = e && missing ? 0 : -ENOMEM;
@@ -1057,6 +1057,7 @@ static void put_host(struct json *j, const struct fetch_host *h)
 	json__close_object(j);
 }
 
+/* Prints the result as JSON. */
 static void print_json(const struct fetch *f, FILE *out)
 {
 	struct json *j = json__new(out, true);

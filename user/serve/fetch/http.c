@@ -426,7 +426,8 @@ static bool should_repeat(struct call *c, CURLcode code, long status)
 static void finish_attempt(struct call *c, CURLcode code)
 {
 	uint64_t now = clock__monotonic(),
-		 wait = FIRST_WAIT << (c->attempts < 6 ? c->attempts - 1 : 5);
+		 wait = FIRST_WAIT
+			<< (c->attempts < 6 ? c->attempts - 1 : 5); /* doubles each time */
 	curl_off_t retry_after = 0;
 	struct http *h = c->http;
 	long status = 0;

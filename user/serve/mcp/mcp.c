@@ -409,6 +409,7 @@ static int add_text(struct mcp_argv *a, const struct mcp_argument *arg, const ch
 	return add_arg(a, arg->option, text, /*suffix=*/NULL);
 }
 
+/* Adds an argument that is a whole number. Returns as add_arg(), or what refuse() returns. */
 static int add_number(struct mcp_argv *a, const struct mcp_argument *arg, const json_t *v,
 		      char why[WHY_SIZE])
 {
@@ -422,6 +423,7 @@ static int add_number(struct mcp_argv *a, const struct mcp_argument *arg, const 
 	return add_arg(a, arg->option, text, arg->suffix);
 }
 
+/* Adds each text of an argument that is an array of texts. Returns as add_number(). */
 static int add_texts(struct mcp_argv *a, const struct mcp_argument *arg, const json_t *v,
 		     char why[WHY_SIZE])
 {
@@ -622,10 +624,11 @@ static size_t cut_text(const char *text, size_t len, size_t most)
 	return n;
 }
 
+#define CHAR_MOST 4 /* bytes of a character in UTF-8 */
 /* Writes the file of fd to f, cut to about `most` bytes. A note says that `what` was cut. */
 static void put_file(FILE *f, int fd, size_t most, const char *what)
 {
-	size_t all = file_size(fd), len = all < most + 4 ? all : most + 4, kept;
+	size_t all = file_size(fd), len = all < most + CHAR_MOST ? all : most + CHAR_MOST, kept;
 	char *text = malloc(len + 1);
 	ssize_t n = text ? io__pread(fd, text, len, 0) : -1;
 
@@ -680,18 +683,19 @@ static int run_command(const struct mcp_tool *t, const struct mcp_argv *a, struc
 
 	struct subprocess p = { 0 };
 	int status, err = subprocess__start(
-			    &(struct subprocess_opts){ .program = "/proc/self/exe",
-						       .argv = (const char *const *)a->v,
-						       .env = env,
-						       .prepare = enter_folder,
-						       .ctx = j,
-						       .out = j->out,
-						       .err = j->err,
-						       .group = SUBPROCESS_OWN_GROUP,
-						       .ends_group = true,
-						       .death_signal = SIGINT,
-						       .limits = limits,
-						       .n_limits = reads ? 3 : 0 },
+			    &(struct subprocess_opts){
+				    .program = "/proc/self/exe",
+				    .argv = (const char *const *)a->v,
+				    .env = env,
+				    .prepare = enter_folder,
+				    .ctx = j,
+				    .out = j->out,
+				    .err = j->err,
+				    .group = SUBPROCESS_OWN_GROUP,
+				    .ends_group = true,
+				    .death_signal = SIGINT,
+				    .limits = limits,
+				    .n_limits = reads ? sizeof(limits) / sizeof(limits[0]) : 0 },
 			    &p);
 
 	if (err)
@@ -901,6 +905,8 @@ static void send_error(struct server *s, int code, const char *message)
 	end_answer(j);
 }
 
+/* Answers with the client's version of the protocol if it is known, otherwise with the newest
+ * one. */
 static void send_initialize(struct server *s, const json_t *params)
 {
 	const char *asked = json_string_value(json_object_get(params, "protocolVersion"));
@@ -1007,6 +1013,7 @@ static void list_tools(struct server *s)
 	end_answer(j);
 }
 
+/* Answers a call of a tool with its text. */
 static void send_result(struct server *s, const struct mcp_answer *a)
 {
 	struct json *j = begin_answer(s);

@@ -250,17 +250,23 @@ json_t *otlp__metrics(const struct state *s, const char *host, uint64_t now)
 
 /* ---- profiles: Protocol Buffers ---- */
 
+#define VARINT_BITS 0x7f /* bits of the number in a byte of a varint */
+#define VARINT_MORE 0x80 /* another byte follows */
+/* Key of a field of protobuf: its number and type (wire type). */
+#define KEY_VARINT(number) ((number) << 3)
+#define KEY_BYTES(number) ((number) << 3 | 2)
+
 static void put_varint(FILE *out, uint64_t v)
 {
-	for (; v > 127; v >>= 7)
-		fputc((int)(v & 127) | 128, out);
+	for (; v > VARINT_BITS; v >>= 7)
+		fputc((int)(v & VARINT_BITS) | VARINT_MORE, out);
 	fputc((int)v, out);
 }
 
 /* Writes a field with a message or a text. */
 static void put_field(FILE *out, unsigned number, const void *data, size_t size)
 {
-	put_varint(out, number << 3 | 2);
+	put_varint(out, KEY_BYTES(number));
 	put_varint(out, size);
 	fwrite(data, 1, size, out);
 }
@@ -307,7 +313,7 @@ static int put_attribute(FILE *out, const json_t *attribute)
 	if (text) {
 		put_field(any, 1, text, strlen(text));
 	} else {
-		put_varint(any, 3 << 3);
+		put_varint(any, KEY_VARINT(3)); /* AnyValue.int_value */
 		put_varint(any, strtoull(number, NULL, 10));
 	}
 	err = close_message(any, pair, /*number=*/2, &kept_value, &value_size);
@@ -343,14 +349,14 @@ static int enter_first(const unsigned char **at, size_t *size, const unsigned ch
 	uint64_t len = 0;
 	unsigned shift = 0;
 
-	if (!*size || *p++ != (1 << 3 | 2))
+	if (!*size || *p++ != KEY_BYTES(1))
 		return -EBADMSG;
 	do {
 		if (p == limit || shift > 28)
 			return -EBADMSG;
-		len |= (uint64_t)(*p & 127) << shift;
+		len |= (uint64_t)(*p & VARINT_BITS) << shift;
 		shift += 7;
-	} while (*p++ & 128);
+	} while (*p++ & VARINT_MORE);
 	if (len > (uint64_t)(limit - p))
 		return -EBADMSG;
 	*at = p;

@@ -104,7 +104,7 @@ static uint64_t own_cpu_time(void)
 }
 
 /* An allocator whose tables cannot be read may have any free memory: then memory in use is not
- * known. */
+ * known. It is malloc's second figure (see struct host_figure). */
 static void check_allocators(const struct host_ledger *l, struct reading *r)
 {
 	struct host_figure *malloc = &r->sheet.part[HOST_MALLOC];
