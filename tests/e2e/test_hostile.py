@@ -115,7 +115,7 @@ def check_recording(path, plain, least):
         raw = output("report", "--by", by, "--format", "csv", path)
         harmless(raw, "report --format csv --by " + by, ends=(b"\r\n",))
         rows = list(csv.reader(io.StringIO(raw.decode("utf-8"), newline=""), strict=True))
-        equal({len(r) for r in rows}, {19}, "columns of the CSV by " + by)
+        equal({len(r) for r in rows}, {20}, "columns of the CSV by " + by)
         check(len(rows) > least, "only %d lines of CSV by %s", len(rows), by)
     for by in ("line", "stack", "module", "category"):
         options = ("leaks", "--by", by, "--min-confidence", "low", "--min-growth", "0", "--top", "0")
