@@ -167,7 +167,7 @@ def test_watch():
     killed, good = (jobs().start(go=go, end=end, chunk=kills.MIB, pause=0.01, rounds=rounds)
                     for go, end, rounds in ((goes[0], "wait", 1 << 40), (goes[1], "exit0", 20)))
     w = spawn([harness.TOOL, "watch", "--format", "json", "--every", "200ms", *(a for p in (killed, good) for a in ("-p", str(p))),
-               "--rule", "rss>1M", "--capture", "500ms", "--cooldown", "1h", "--max-captures", "1", "--on-kill", "-o", folder,
+               "--rule", "rss>1M", "--capture", "500ms", "--cooldown", "1h", "--max-captures", "1", "--on-kill", "--cost", "100%", "-o", folder,
                "--exec", "echo $MEMTRACE_EVENT $MEMTRACE_PID $MEMTRACE_FILE >>" + told], root=True)
     for go in goes:
         with open(go, "w", encoding="ascii"):
