@@ -11,54 +11,95 @@ import truth
 from harness import check, device, equal, finish, nightly, own, python, record, report, run, scratch, spawn, spawn_job, tool, until_recorded, workload
 
 LEVELS = 10
-NOT_SAMPLED = ("not sampled", "small blocks")
+NOT_SAMPLED, OTHER_STEPS = (("not sampled", blocks) for blocks in ("small blocks", "other steps"))
 
 
-def job():
+def job(*args, leak=16384, **env):
     """A small GPT in training on the dry run: launch-bound, so that any tracing takes more than 1 % of its time."""
-    target = spawn_job([python(), os.path.join(harness.WORKLOADS, "step.py"), "--times", scratch("cost.jsonl")], env=truth.dry_run())
+    small = ["--layers", "2", "--width", "64", "--vocab", "1000", "--batch", "1", "--context", "32"]
+    target = spawn_job([python(), os.path.join(harness.WORKLOADS, "limited.py"), "--leak", str(leak), *small, *args], env=dict(truth.dry_run(), **env))
     target.wait_line("^ready", 120)
     return target
 
 
-def test_drops_detail():
+def growth(doc):
+    return device(doc, "cuda:0")["growth"]
+
+
+def check_leak(doc):
+    found = growth(doc)
+    equal((found["verdict"], os.path.basename(found["file"]), found["function"]), ("grows", "limited.py", "keep"), "the leak: %s" % found)
+    check(abs(found["bytes_per_step"] - 16384) < 200, "its rate: %s", found)
+    check("metrics.losses" in (found["held_by"] or ""), "its holder: %s", found)
+
+
+def is_sampled(doc):
+    """Windows without detail came after the measurement, and the leak is named."""
+    steps = doc["capture"]["detail"]["steps"]
+    return steps and steps["all"] > 4 * steps["whole"] and growth(doc)["verdict"] == "grows"
+
+
+def test_whole_steps():
+    """Lines are recorded in some whole steps: the leak has its line, its holder and its rate, and every byte is counted."""
     target, path = job(), scratch("cost.mtr")
     recorder = record(target.popen.pid, path, "--cost", "1%")
-    harness.until_recorded(path, lambda doc: doc["capture"]["detail"]["changes"][-1]["sampled_below"] >= 65536, "only stacks of large blocks")
+    until_recorded(path, is_sampled, "whole steps with lines, and others without", seconds=120)
     finish(recorder)
     target.stop()
     own(path)
     doc = report(path, "--at", "end")
     detail = doc["capture"]["detail"]
-    equal(detail["limit"], 0.01, "the limit")
+    equal((detail["limit"], detail["changes"]), (0.01, []), "the limit, and parts that are left out for good")
     check(detail["share"] > 0.01, "tracing took %s of the job's time", detail["share"])
-    changes = detail["changes"]
-    check(2 <= len(changes) <= LEVELS, "changes of detail: %s", changes)
-    for was, now in zip(changes, changes[1:]):
-        check(was["sampled_below"] <= now["sampled_below"], "detail came back: %s", changes)
-    last = changes[-1]
-    equal((last["backward_nodes"], last["module_calls"]), (False, False), "detail at the end")
-    check(last["sampled_below"] >= 65536, "stacks of small blocks are still read: %s", changes)
-    check(all(c["share_before"] > 0.01 for c in changes), "dropped without need: %s", changes)
-    messages = [text for _, text in recorder.err if "no longer recorded" in text]
-    equal(len(messages), len(changes), "messages about detail")
+    check(0 <= detail["step"]["low"] <= detail["step"]["longer"] <= detail["step"]["high"], "a step: %s", detail["step"])
+    check("lines are recorded in some whole steps only" in recorder.stderr(), "no message: %s", recorder.stderr())
+    check_leak(doc)
     # Every byte is counted, as the allocator's own totals show.
     gpu = device(doc, "cuda:0")
     equal((doc["capture"]["lost"], gpu["drift"]), (0, 0), "events lost, and difference to the allocator's totals")
     equal(sum(r["bytes"] for r in doc["rows"]), gpu["allocated"], "bytes of all rows")
-    rest = [r for r in doc["rows"] if (r["file"], r["function"]) == NOT_SAMPLED]
-    check(rest and sum(r["bytes"] for r in rest) > 0, "no row for blocks without a stack")
-    check(detail["text"].startswith("tracing took") and "Every byte is counted" in detail["text"], "JSON does not say it: %s", detail)
+    rest = [r for r in doc["rows"] if (r["file"], r["function"]) == OTHER_STEPS]
+    check(rest and sum(r["bytes"] for r in rest) > 0, "no row for blocks of other steps")
+    said = "Lines are known in"
+    check(detail["text"].startswith("a step took") and said in detail["text"] and "Every byte is counted" in detail["text"], "JSON: %s", detail)
     page = scratch("cost.html")
     for format_ in ("html", "flamegraph"):
         tool("export", format_, path, "-o", page)
         with open(page, encoding="utf-8") as f:
             check(detail["text"] in f.read(), "%s does not say it", format_)
     _, out, _ = tool("compare", path, path)
-    check("reduced detail: tracing took" in " ".join(out.split()), "compare does not say it: %s", out)
+    check("reduced detail: a step took" in " ".join(out.split()), "compare does not say it: %s", out)
     for command in ("report", "leaks"):
         _, out, _ = tool(command, path)
-        check("Detail  tracing took" in out and "Every byte is counted" in " ".join(out.split()), "%s does not say it: %s", command, out)
+        check("Detail  a step took" in out and said in " ".join(out.split()), "%s does not say it: %s", command, out)
+
+
+@nightly("long")
+def test_whole_steps_of_healthy_job():
+    """Without a leak none is named."""
+    target, path = job(leak=0), scratch("healthy.mtr")
+    recorder = record(target.popen.pid, path, "--cost", "1%")
+    until_recorded(path, lambda doc: (doc["capture"]["detail"]["steps"] or {"whole": 0})["whole"] > 300, "whole steps", seconds=240)
+    finish(recorder)
+    target.stop()
+    own(path)
+    check(growth(report(path))["verdict"] != "grows", "a leak: %s", growth(report(path)))
+
+
+@nightly("long")
+def test_gpu_bound():
+    """The host waits for the GPU in each step, which takes no longer: no detail is dropped for good."""
+    target, path = job("--context", "512", MEMTRACE_DRYRUN_CLOCK="60"), scratch("gpu.mtr")
+    recorder = record(target.popen.pid, path, "--cost", "5%")
+    recorder.wait_line("all detail is recorded", 240)
+    until_recorded(path, lambda doc: growth(doc)["verdict"] == "grows", "the leak", seconds=120)
+    finish(recorder)
+    target.stop()
+    own(path)
+    doc = report(path)
+    check_leak(doc)
+    detail = doc["capture"]["detail"]
+    check(detail["share"] > 0.05 and detail["step"]["longer"] <= 0.05, "the time of tracing, and of a step: %s", detail)
 
 
 def wakeups(pid):
@@ -138,6 +179,21 @@ def test_priority_until_pytorch_comes():
     check("from PyTorch's first allocation on" in p.stderr(), "attached late: %s", p.stderr())
 
 
+def check_levels(path, recorder):
+    """Without steps, parts of the detail are dropped one after another."""
+    own(path)
+    changes = report(path)["capture"]["detail"]["changes"]
+    check(2 <= len(changes) <= LEVELS, "changes of detail: %s", changes)
+    for was, now in zip(changes, changes[1:]):
+        check(was["sampled_below"] <= now["sampled_below"], "detail came back: %s", changes)
+    last = changes[-1]
+    equal(last["backward_nodes"], False, "backward nodes at the end")
+    check(last["sampled_below"] >= 65536, "stacks of small blocks are still read: %s", changes)
+    check(all(c["share_before"] > 0.01 for c in changes), "dropped without need: %s", changes)
+    messages = [text for _, text in recorder.err if "no longer recorded" in text]
+    equal(len(messages), len(changes), "messages about detail")
+
+
 def test_sampled_rows():
     """Rows of lines whose blocks are a sample have an interval around the true size."""
     target, path = workload("held.py"), scratch("held.mtr")
@@ -147,6 +203,7 @@ def test_sampled_rows():
     target.send()
     words = target.wait_line("^holds", 60).split()
     finish(recorder)
+    check_levels(path, recorder)
     target.send()
     target.wait(60)
     doc = report(path, "--at", "end", "--top", "0")

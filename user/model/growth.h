@@ -120,6 +120,9 @@ struct growth {
 	enum growth_clock clock;
 	/* Number of whole steps, as a report counts them, or of slices (GROWTH_TIME), or requests. */
 	uint64_t steps;
+	/* Number of steps with the stacks of their allocations, by which growth is judged; 0: all.
+	 * The others have no line, and no values. */
+	uint64_t recorded;
 	/* With GROWTH_CALLS: number of optimizer steps before these calls. If a recording has only
 	 * a few steps, all at its beginning, growth is measured by calls. */
 	uint64_t after_steps;

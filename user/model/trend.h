@@ -67,6 +67,9 @@ void trend__judge(const uint64_t *v, size_t n, const struct trend_opts *o, struc
 /* For a series with only `observed` measured values, which its other values repeat: limits verdict
  * and confidence to what a series of `observed` values can show. */
 void trend__limit(struct trend *t, uint32_t observed);
+/* The slope of n values at these places (increasing): the median over all pairs. at NULL: one after
+ * the other. Without memory, that from the first to the last. */
+double trend__slope(const uint64_t *v, const uint64_t *at, size_t n);
 /* Whether the series grows, or may grow, with at least this confidence. */
 bool trend__counts(const struct trend *t, enum trend_confidence least);
 /*

@@ -21,6 +21,9 @@ struct json;
  * file and this function. */
 #define DETAIL_FILE "not sampled"
 #define DETAIL_FUNCTION "small blocks"
+/* If allocations have stacks only in some whole steps, those in other steps have a stack of one
+ * frame, with the file DETAIL_FILE and this function. */
+#define DETAIL_BETWEEN "other steps"
 
 struct detail_change {
 	uint64_t time; /* ns since the capture's start */
@@ -36,6 +39,11 @@ struct detail {
 	struct detail_change at[DETAIL_MAX];
 	double limit; /* largest share of the target's time that the user allows; 0: no limit */
 	double share; /* share of the target's time over the whole capture; negative: unknown */
+	/* All steps, and those whose allocations have stacks. 0, 0: all have. */
+	uint64_t steps, whole;
+	/* By what share a step took longer on average, and its interval at 95 %. */
+	bool longer_known;
+	double low, longer, high;
 };
 
 /* Adds a change to the fact "cost.changes", unless it has DETAIL_MAX already. Returns 0 or -errno. */

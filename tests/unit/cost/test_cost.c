@@ -177,6 +177,33 @@ static void test_detail(void **state)
 	facts__free(f);
 }
 
+static void test_detail_steps(void **state)
+{
+	struct facts *f = facts__new();
+	char text[DETAIL_TEXT];
+	struct detail d;
+
+	facts__set(f, "cost.limit", "0.01");
+	facts__set(f, "cost.share", "0.034");
+	facts__set(f, "cost.steps", "56:1646");
+	facts__set(f, "cost.step", "0.0071:0.0092:0.011");
+	assert_string_equal(detail__sentence(text, sizeof(text), f),
+			    "a step took 0.92 % longer (0.71 to 1.1), the limit was 1 %. Tracing "
+			    "took 3.4 % of its time. Lines are known in 56 of 1,646 steps. Every "
+			    "byte is counted.");
+	/* Measured and below the limit, but steps have no lines. */
+	facts__set(f, "cost.share", "0.005");
+	assert_true(*detail__sentence(text, sizeof(text), f));
+	/* Damage. */
+	facts__set(f, "cost.steps", "57:56");
+	facts__set(f, "cost.step", "0.02:0.01:nan");
+	assert_true(detail__read(f, &d));
+	assert_int_equal(d.steps, 0);
+	assert_false(d.longer_known);
+	assert_string_equal(detail__sentence(text, sizeof(text), f), "");
+	facts__free(f);
+}
+
 static void test_many_changes(void **state)
 {
 	struct facts *f = facts__new();
@@ -201,6 +228,7 @@ int main(void)
 		cmocka_unit_test(test_levels),
 		cmocka_unit_test(test_measure),
 		cmocka_unit_test(test_detail),
+		cmocka_unit_test(test_detail_steps),
 		cmocka_unit_test(test_many_changes),
 	};
 

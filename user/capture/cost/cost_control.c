@@ -11,6 +11,7 @@
 #define PATIENCE_MIN (30 * SECOND)
 #define PATIENCE_MAX (3600 * SECOND)
 #define SAMPLED_MIN 65536ULL /* bytes; cost_detail.below at the level COST_SAMPLED */
+#define BETWEEN (1ULL << 31) /* bytes; the largest cost_detail.below */
 
 struct cost_detail cost_control__detail(unsigned level)
 {
@@ -20,7 +21,9 @@ struct cost_detail cost_control__detail(unsigned level)
 		detail.off |= MT_OFF_NODES;
 	if (level >= COST_NO_MODULES)
 		detail.off |= MT_OFF_MODULES;
-	if (level >= COST_SAMPLED)
+	if (level == COST_BETWEEN)
+		detail.below = BETWEEN;
+	else if (level >= COST_SAMPLED)
 		/* four times as much with each level */
 		detail.below = SAMPLED_MIN << 2 * (level - COST_SAMPLED);
 	return detail;

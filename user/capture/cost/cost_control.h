@@ -20,6 +20,9 @@ enum cost_level {
 	 * times as much at each level above it, up to 1 GiB. */
 	COST_SAMPLED,
 	COST_LAST = COST_SAMPLED + 7,
+	/* Not a level of cost_control__look(): between two windows of steps with all detail
+	 * (step_cost.h). No nodes, no calls of modules, and nearly no stacks. */
+	COST_BETWEEN,
 };
 
 struct cost_control {

@@ -5,6 +5,7 @@
 
 #define UNTIMED 500.0	/* ns that a program takes which was not timed yet */
 #define SMOOTH 32.0	/* timed hits that the mean remembers */
+#define LATELY 5e9	/* ns that the sums of the last seconds have at most */
 #define LEAST_ALONE 0.1 /* least share of the time that the target has for itself */
 
 /* Returns the number of the kernel's traps for a hit of a type (enum mt_rec_type). */
@@ -43,7 +44,7 @@ static void update_mean(struct measure *measure, unsigned type, const struct mt_
 {
 	uint64_t hits = now->hits - measure->timed[type].hits,
 		 ns = now->ns - measure->timed[type].ns;
-	double *mean = &measure->mean[type];
+	double *mean = &measure->mean[measure->reduced][type];
 
 	if (!hits)
 		return;
@@ -60,7 +61,19 @@ static double added_by(struct measure *measure, unsigned type, uint64_t hits)
 
 	measure->hits[type] = hits;
 	measure->new_hits += (double)new_hits * traps(measure, type);
-	return (double)new_hits * traps(measure, type) * (trap + (measure->mean[type] ?: UNTIMED));
+	return (double)new_hits * traps(measure, type) *
+	       (trap + (measure->mean[measure->reduced][type] ?: UNTIMED));
+}
+
+/* Adds to the sums of the last seconds. */
+static void add_lately(double sums[2], double added, double alone)
+{
+	if (sums[1] > LATELY) {
+		sums[0] /= 2;
+		sums[1] /= 2;
+	}
+	sums[0] += added;
+	sums[1] += alone;
 }
 
 double measure__look(struct measure *measure, const uint64_t counters[MT_CNT_NR],
@@ -92,5 +105,6 @@ double measure__look(struct measure *measure, const uint64_t counters[MT_CNT_NR]
 	alone = took - added > LEAST_ALONE * took ? took - added : LEAST_ALONE * took;
 	measure->added += added;
 	measure->alone += alone;
+	add_lately(measure->lately[measure->reduced], added, alone);
 	return added / alone;
 }

@@ -19,16 +19,20 @@ struct measure {
 					begin to run */
 	bool malloc;  /* only hits of the probes on malloc count; otherwise all others do */
 	bool returns; /* each call of malloc also has a return probe */
+	/* Since the last look the programs left out all detail (step_cost.h). Look before it
+	 * changes. */
+	bool reduced;
 	/* Arguments of the last measure__look(). */
 	bool begun; /* there was a look */
 	uint64_t hits[MEASURE_TYPES], wall, cpu;
 	struct mt_timed timed[MEASURE_TYPES];
-	double mean[MEASURE_TYPES]; /* mean time in the program for a hit, ns; 0: none was timed yet
-				     */
+	/* Mean time in the program for a hit, by .reduced, ns; 0: none was timed yet. */
+	double mean[2][MEASURE_TYPES];
 	uint64_t walks;		    /* walks so far */
 	double new_walks, new_hits; /* between the last two looks */
 	double added;		    /* time that the capture added up to now, ns */
 	double alone;		    /* time that the target took up to now, apart from .added, ns */
+	double lately[2][2];	    /* the same two of the last seconds, by .reduced */
 };
 
 /*
@@ -48,6 +52,14 @@ double measure__look(struct measure *measure, const uint64_t counters[MT_CNT_NR]
 static inline double measure__walks(const struct measure *measure)
 {
 	return measure->new_hits > 0 ? measure->new_walks / measure->new_hits : 0;
+}
+
+/* The same share as measure__look(), over the last seconds with or without detail; 0: unknown. */
+static inline double measure__lately(const struct measure *measure, bool reduced)
+{
+	const double *of = measure->lately[reduced];
+
+	return of[1] > 0 ? of[0] / of[1] : 0;
 }
 
 /* The same share as measure__look(), over all looks; 0 before the second one. */

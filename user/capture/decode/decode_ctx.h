@@ -26,6 +26,7 @@ struct neighbours_stage;
 struct oom_copies;
 struct phases;
 struct probes;
+struct step_cost;
 struct symbolizer;
 struct target;
 
@@ -92,6 +93,8 @@ struct decoder {
 	 * ns since start. */
 	void (*on_step)(void *ctx, uint64_t time);
 	void *on_step_ctx;
+	/* Decides in which steps allocations have stacks; NULL: in all. */
+	struct step_cost *step_cost;
 	uint64_t start;	       /* CLOCK_MONOTONIC, ns; 0: events have not begun */
 	uint64_t record_time;  /* time of the last record, CLOCK_MONOTONIC, ns */
 	uint64_t cut;	       /* ns since start: the requested steps are complete, later events are
@@ -120,8 +123,9 @@ struct decoder {
 	uint64_t unknown_stacks; /* records so far whose stack never came */
 	uint64_t twins;		 /* records dropped by is_twin() */
 	struct step_clock clock; /* what --steps counts */
-	uint32_t not_sampled;  /* dictionary number of the stack for allocations that were not drawn
-				  for a walk; 0: none so far */
+	/* Dictionary numbers of the stacks for allocations that were not drawn for a walk, and for
+	 * those in steps without detail; 0: none so far. */
+	uint32_t not_sampled, between_steps;
 	uint64_t stacks_again; /* stacks that were sent again although they were known */
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/map64.h"
+#include "capture/cost/step_cost.h"
 #include "capture/decode/autograd.h"
 #include "capture/decode/code_cache.h"
 #include "capture/decode/cuda_calls.h"
@@ -105,25 +106,37 @@ static bool is_twin(struct decoder *decoder, struct thread *thread, const struct
 	return same;
 }
 
-/* The dictionary's stack for allocations that were left without a stack walk, to save time
- * (COST_SAMPLED). UINT32_MAX: out of memory. */
-static uint32_t unsampled_stack(struct decoder *decoder)
+/* Sets event->stack for an allocation that was left without a stack walk, to save time. function:
+ * the stack's; *number: its number in the dictionary, 0: none yet. 0 or -ENOMEM. */
+static int set_unsampled(struct decoder *decoder, const char *function, uint32_t *number,
+			 struct event *event)
 {
-	if (!decoder->not_sampled)
-		decoder->not_sampled = decoder__named_stack(decoder, DETAIL_FILE, DETAIL_FUNCTION);
-	return decoder->not_sampled;
+	if (!*number)
+		*number = decoder__named_stack(decoder, DETAIL_FILE, function);
+	event->walk = MT_WALK_OFF;
+	event->stack = *number;
+	return event->stack == UINT32_MAX ? -ENOMEM : 0;
 }
 
 /* Sets event->stack and event->walk from the event's record. 0 or -ENOMEM. */
 static int set_stack(struct decoder *decoder, const struct mt_rec_mem *record, struct event *event)
 {
-	if (record->h.walk != MT_WALK_NOT_SAMPLED) {
-		event->stack = decoder__stack(decoder, record->stack, &event->walk);
-		return 0;
-	}
-	event->walk = MT_WALK_OFF;
-	event->stack = unsampled_stack(decoder);
-	return event->stack == UINT32_MAX ? -ENOMEM : 0;
+	if (record->h.walk == MT_WALK_NOT_SAMPLED)
+		return set_unsampled(decoder, DETAIL_FUNCTION, &decoder->not_sampled, event);
+	event->stack = decoder__stack(decoder, record->stack, &event->walk);
+	return 0;
+}
+
+/* True if the allocation belongs to a step without detail (step_cost.h). Then it has no stack, even
+ * if the programs, which change in the middle of a step, have read one: lines and their growth are
+ * of whole steps. */
+static bool is_between(const struct decoder *decoder, const struct mt_rec_mem *record)
+{
+	const struct step_cost *s = decoder->step_cost;
+
+	if (!s || s->mode == STEP_COST_ALL || record->h.type == MT_REC_OOM)
+		return false;
+	return !s->detailed || record->h.walk == MT_WALK_NOT_SAMPLED;
 }
 
 /* True if record reports the CPU memory that the thread's last record was about. With its profiler
@@ -194,6 +207,11 @@ static int on_mem(struct decoder *decoder, const struct mt_rec_mem *record)
 		err = modules__seen(decoder, &record->h, record->stack);
 		if (err)
 			return err;
+	}
+	if (event.kind == EVENT_ALLOC && is_between(decoder, record)) {
+		event.node = 0;
+		if (set_unsampled(decoder, DETAIL_BETWEEN, &decoder->between_steps, &event))
+			return -ENOMEM;
 	}
 	if (event.kind == EVENT_OOM) {
 		cuda_calls__used_soon(decoder);
@@ -322,6 +340,8 @@ static int on_mark(struct decoder *decoder, const struct mt_rec_mark *record)
 	decoder->steps++;
 	step_clock__ended(&decoder->clock, decoder->facts, &event);
 	err = decoder__emit(decoder, &event);
+	if (decoder->step_cost)
+		step_cost__ended(decoder->step_cost, event.time);
 	return err ?: end_if_complete(decoder, event.time);
 }
 
@@ -329,11 +349,13 @@ static int on_mark(struct decoder *decoder, const struct mt_rec_mark *record)
  * call begins, and the call that ends the last requested step is not emitted. */
 static int emit_call(struct decoder *decoder, const struct event *event)
 {
-	bool by_calls = decoder->clock.by_calls;
+	bool by_calls = decoder->clock.by_calls,
+	     ended = step_clock__ended(&decoder->clock, decoder->facts, event);
 	int err = 0;
 
-	if (step_clock__ended(&decoder->clock, decoder->facts, event) && decoder->opts->steps &&
-	    !decoder->cut) {
+	if (ended && decoder->step_cost)
+		step_cost__ended(decoder->step_cost, event->time);
+	if (ended && decoder->opts->steps && !decoder->cut) {
 		if (!by_calls)
 			log_info("PID %d: no optimizer: --steps counts calls of the model",
 				 (int)proc__pid(decoder->target->proc));

@@ -210,6 +210,8 @@ static int note_detail(struct session *session, uint64_t now, double share)
 	char words[160];
 	int err;
 
+	if (session->cost.level == COST_BETWEEN) /* for a while: the events say so themselves */
+		return 0;
 	if (detail.off == session->cost.noted.off && detail.below == session->cost.noted.below)
 		return 0;
 	session->cost.noted = detail;
@@ -226,14 +228,69 @@ static int note_detail(struct session *session, uint64_t now, double share)
 	return mark.name == UINT32_MAX ? -ENOMEM : decoder__emit(session->decoder, &mark);
 }
 
-/* Every COST_EVERY, measures what the capture adds to the target. Records less detail if that is
- * above the limit, and more once it stays far below. 0 or -ENOMEM. */
+/* Logs what a change of mode means, once steps were measured. */
+static void say_mode(struct session *session)
+{
+	const struct step_cost *steps = &session->cost.steps;
+	struct step_longer longer;
+
+	if (steps->mode == session->cost.said || steps->mode == STEP_COST_TRY ||
+	    !step_cost__longer_with_all(steps, &longer))
+		return;
+	session->cost.said = steps->mode;
+	log_info("with all detail a step takes %.1f %% longer (%.1f to %.1f), %.1f %% are allowed: "
+		 "%s",
+		 longer.longer * 100, longer.low * 100, longer.high * 100, steps->limit * 100,
+		 steps->mode == STEP_COST_SAMPLE ? "lines are recorded in some whole steps only"
+						 : "all detail is recorded");
+}
+
+/* Sets the facts about the cost. */
+static void set_cost_facts(struct session *session, uint64_t now)
+{
+	const struct spending *cost = &session->cost;
+	const struct step_cost *steps = &cost->steps;
+	struct step_longer longer;
+
+	facts__setf(session->facts, "cost.limit", "%g", cost->control.limit);
+	facts__setf(session->facts, "cost.share", "%.6f", measure__share(&cost->measure));
+	if (steps->whole < steps->all)
+		facts__setf(session->facts, "cost.steps", "%" PRIu64 ":%" PRIu64, steps->whole,
+			    steps->all);
+	if (step_cost__longer(steps, now, &longer))
+		facts__setf(session->facts, "cost.step", "%.6f:%.6f:%.6f", longer.low,
+			    longer.longer, longer.high);
+}
+
+/* Decides about the level of detail: by steps, or where there are none by the share of the target's
+ * time. In a group, programs serve several processes, whose steps end at different times. */
+static unsigned choose_level(struct session *session, uint64_t now)
+{
+	struct spending *cost = &session->cost;
+	struct step_cost *steps = &cost->steps;
+
+	for (int i = 0; i < 2; i++)
+		steps->shares[i] = measure__lately(&cost->measure, !i);
+	if (!session->opts.group && step_cost__look(steps, now, cost->last)) {
+		cost->control.level = COST_ALL;
+		return steps->wanted ? COST_ALL : COST_BETWEEN;
+	}
+	/* now may be 0, which is no time for cost_control__look() */
+	cost_control__look(&cost->control, now + 1, cost->last, measure__walks(&cost->measure));
+	return cost->control.level;
+}
+
+/* Every COST_EVERY, and when a window of steps begins or ends, measures what the capture adds to
+ * the target. Records less detail if that is above the limit, and more once it is below. 0 or
+ * -ENOMEM. */
 static int pump_cost(struct session *session, uint64_t now)
 {
 	struct spending *cost = &session->cost;
+	struct step_cost *steps = &cost->steps;
 	uint64_t counters[MT_CNT_NR], cpu;
 
-	if (!cost->control.limit || session->stopped || now < cost->next)
+	if (!cost->control.limit || session->stopped ||
+	    (now < cost->next && steps->wanted == steps->on))
 		return 0;
 	cost->next = now + COST_EVERY;
 	if (probes__counters(session->probes, session->opts.number, counters) ||
@@ -242,14 +299,16 @@ static int pump_cost(struct session *session, uint64_t now)
 	find_stepped(session);
 	cost->last = measure__look(&cost->measure, counters, probes__timed(session->probes), now,
 				   cpu);
-	/* now may be 0, which is no time for cost_control__look() */
-	cost_control__look(&cost->control, now + 1, cost->last, measure__walks(&cost->measure));
+	cost->level = choose_level(session, now);
 	/* Without an optimizer, calls of modules show the steps. */
-	probes__want_level(session->probes, session->opts.number, cost->control.level,
+	probes__want_level(session->probes, session->opts.number, cost->level,
 			   !decoder__steps(session->decoder), proc__pid(session->target.proc),
 			   session->target.hooks);
-	facts__setf(session->facts, "cost.limit", "%g", cost->control.limit);
-	facts__setf(session->facts, "cost.share", "%.6f", measure__share(&cost->measure));
+	if (steps->wanted != steps->on)
+		step_cost__switched(steps, session__now(session));
+	cost->measure.reduced = !steps->on;
+	say_mode(session);
+	set_cost_facts(session, now);
 	return note_detail(session, session__now(session), cost->last);
 }
 

@@ -203,6 +203,7 @@ static void measure_hit(struct session *session)
 			  " where the kernel steps over the instruction",
 			  hit->emulated, hit->stepped);
 	session->cost.control.limit = err ? 0 : session->opts.cost;
+	step_cost__init(&session->cost.steps, session->cost.control.limit);
 }
 
 /* Loads the BPF programs for the interpreter, unless they are loaded. 0 or negative with
@@ -639,7 +640,11 @@ static int open_decoder(struct session *session)
 {
 	session->decoder = decoder__new(&session->opts, &session->target, session->probes,
 					session->dict, session->facts);
-	return session->decoder ? 0 : -ENOMEM;
+	if (!session->decoder)
+		return -ENOMEM;
+	if (session->cost.control.limit && !session->opts.group)
+		session->decoder->step_cost = &session->cost.steps;
+	return 0;
 }
 
 /* Opens the stages behind the decoder: the state at attach, and behind it the transitions to

@@ -17,6 +17,7 @@
 
 #include "capture/cost/cost_control.h"
 #include "capture/cost/measure.h"
+#include "capture/cost/step_cost.h"
 #include "capture/decode/queue.h"
 #include "capture/probes.h"
 #include "capture/probes/proc_group.h"
@@ -89,7 +90,10 @@ struct losses {
 /* For session.c: the time that the capture adds to the target, and the detail that it leaves out. */
 struct spending {
 	struct cost_control control;
+	struct step_cost steps; /* decides where steps are known, otherwise .control does */
 	struct measure measure;
+	unsigned level;		  /* enum cost_level that the programs have */
+	enum step_cost_mode said; /* the mode that was logged last */
 	struct cost_detail noted; /* the detail recorded last in the fact cost.changes */
 	uint64_t next;		  /* time of the next measurement of the cost, ns since start */
 	double last;		  /* share of the target's time, at the last measurement */

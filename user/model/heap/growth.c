@@ -27,6 +27,7 @@
 #include "model/heap/heap.h"
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
+#include "record/detail.h"
 #include "record/dict.h"
 #include "record/files.h"
 
@@ -40,7 +41,7 @@ enum { SUM_ALLOCATED, SUM_RESERVED, SUM_TAKEN, GROWTH_SUMS };
 /* Number of values of a track so far; it is the same for all units. */
 struct growth_track {
 	bool on;
-	uint64_t passed; /* steps (slices) that ended */
+	uint64_t passed; /* steps (slices) that ended, without those that lack stacks */
 	uint64_t stride; /* steps (slices) between two values */
 	uint32_t n;	 /* number of values */
 };
@@ -50,6 +51,7 @@ struct growth_unit {
 		uint32_t dev, a, b, c; /* dev: number of the device plus 1; others: see key_of() */
 	} key;
 	uint32_t site;	/* first site of the unit */
+	bool between;	/* blocks of steps whose stacks were not recorded: see is_between() */
 	uint32_t round; /* values of TRACK_INSIDE from another growth_inside_watch.round are void */
 	uint64_t live, allocated, allocations; /* bytes now; bytes and number of all allocations */
 	struct growth_series {
@@ -125,6 +127,18 @@ struct growth_watch {
 		uint64_t times[TREND_MAX]; /* times of the values in TRACK_STEPS, ns */
 		uint64_t last;		   /* time of the last step or request, ns */
 	} requests;
+	/*
+	 * A recorder with a limit on its cost may record stacks in some whole steps only. Steps
+	 * without have no values: a line's bytes grow from one step with stacks to the next as they
+	 * would from step to step. `of` has the number of steps of both kinds until each value in
+	 * TRACK_STEPS.
+	 */
+	struct growth_gaps {
+		bool now;      /* the step under way lacks stacks */
+		uint64_t all;  /* steps without stacks */
+		uint64_t last; /* ... since the last value */
+		uint64_t of[TREND_MAX];
+	} gaps;
 	bool begun;	     /* TRACK_TIME: the first event came, at start */
 	uint64_t start, now; /* ns */
 	uint64_t due;	     /* no slice of time ends before this time, ns */
@@ -232,8 +246,10 @@ static int thin_values(struct growth_watch *w, unsigned track)
 		for (int i = 0; w->sums[d] && i < GROWTH_SUMS; i++)
 			for (uint32_t k = 0; k < progress->n / 2; k++)
 				w->sums[d]->v[track][i][k] = w->sums[d]->v[track][i][2 * k + 1];
-	for (uint32_t k = 0; track == TRACK_STEPS && k < progress->n / 2; k++)
+	for (uint32_t k = 0; track == TRACK_STEPS && k < progress->n / 2; k++) {
 		w->requests.times[k] = w->requests.times[2 * k + 1];
+		w->gaps.of[k] = w->gaps.of[2 * k + 1];
+	}
 	progress->n /= 2;
 	progress->stride *= 2;
 	return 0;
@@ -298,8 +314,10 @@ static int add_value(struct model *m, unsigned track)
 		return -ENOMEM;
 	if (progress->passed % progress->stride)
 		return 0;
-	if (track == TRACK_STEPS)
+	if (track == TRACK_STEPS) {
 		w->requests.times[progress->n] = w->now;
+		w->gaps.of[progress->n] = progress->passed + w->gaps.all;
+	}
 	return note_sums(m, track, progress->n++);
 }
 
@@ -318,6 +336,8 @@ static void clear_values(struct growth_watch *w, unsigned track)
 			w->units[i].tops = (struct growth_tops){ .top = w->units[i].live };
 	}
 	w->track[track] = (struct growth_track){ .stride = 1 };
+	if (track == TRACK_STEPS)
+		w->gaps = (struct growth_gaps){ .now = w->gaps.now };
 }
 
 static const uint64_t zeros[TREND_MAX];
@@ -445,6 +465,12 @@ static int end_optimizer_step(struct model *m, unsigned track)
 	uint64_t calls = track == TRACK_INSIDE ? inside->calls : watch->track[track].passed;
 	struct growth_interval now;
 
+	if (watch->gaps.now) { /* calls of modules were not recorded either */
+		inside->calls = 0;
+		inside->round++;
+		watch->track[TRACK_INSIDE] = (struct growth_track){ .stride = 1 };
+		return 0;
+	}
 	inside->steps_of[bucket_of(calls)]++;
 	inside->calls = 0;
 	if (calls < INSIDE_FROM)
@@ -529,7 +555,8 @@ static int find_inside(const struct model *m, uint32_t dev_index, struct growth_
 /* ---- units ---- */
 
 #define UNITS_MAX (1u << 20)
-#define STEPS_ENOUGH 16 /* enough steps to stop counting slices of time */
+#define KEY_BETWEEN (UINT32_MAX - 2) /* growth_unit.between: member c of its key */
+#define STEPS_ENOUGH 16		     /* enough steps to stop counting slices of time */
 
 int growth__watch(struct model *m, enum group by)
 {
@@ -581,6 +608,19 @@ void growth__drop_site(struct model *m, uint32_t site)
 		m->growth->unit_no_by_site[site] = 0;
 }
 
+/* True if the stack is that of blocks from steps whose stacks were not recorded (record/detail.h). */
+static bool is_between(const struct model *m, uint32_t stack)
+{
+	struct stack_origin origin = attribution__stack(m->attribution, stack);
+	struct dict_loc loc;
+
+	if (!origin.has_line)
+		return false;
+	loc = dict__get_loc(m->dict, origin.user_loc);
+	return !strcmp(dict__str(m->dict, loc.file), DETAIL_FILE) &&
+	       !strcmp(dict__str(m->dict, loc.func), DETAIL_BETWEEN);
+}
+
 /* Returns the properties that blocks of one unit share. BY_CATEGORY: those of a line. Beyond
  * UNITS_MAX units, all further blocks of a device share one. */
 static struct growth_key key_of(const struct model *m, const struct growth_watch *w,
@@ -592,6 +632,10 @@ static struct growth_key key_of(const struct model *m, const struct growth_watch
 
 	if (w->n >= UNITS_MAX)
 		return key;
+	if (is_between(m, site->stack)) {
+		key.c = KEY_BETWEEN;
+		return key;
+	}
 	if (w->by == BY_STACK) {
 		key.a = site->stack;
 		key.b = site->node;
@@ -626,8 +670,10 @@ static int find_or_add_unit(struct model *m, uint32_t site, uint32_t *ret)
 	w->coarse |= w->n >= UNITS_MAX;
 	err = hash_index__entry(&w->index, m->seed, &key, sizeof(key), &w->units, &w->n, &w->cap,
 				sizeof(*w->units), ret);
-	if (err == 1)
+	if (err == 1) {
 		w->units[*ret].site = site;
+		w->units[*ret].between = key.c == KEY_BETWEEN;
+	}
 	return err < 0 ? err : 0;
 }
 
@@ -664,6 +710,13 @@ static int end_step(struct model *m)
 	struct growth_watch *w = m->growth;
 
 	w->requests.last = w->now;
+	if (w->gaps.now && !w->requests.file) {
+		w->gaps.now = false;
+		w->gaps.all++;
+		w->gaps.last++;
+		return 0;
+	}
+	w->gaps.last = 0;
 	if (++w->track[TRACK_STEPS].passed == STEPS_ENOUGH)
 		clear_values(w, TRACK_TIME);
 	return add_value(m, TRACK_STEPS);
@@ -864,8 +917,11 @@ static bool is_old(const struct growth_watch *w, const struct rec *rec, unsigned
 	const struct growth_track *progress = &w->track[track];
 	uint32_t warmup = 1 + progress->n / 10;
 
-	return rec->born && age > 2 && progress->n > warmup &&
-	       age <= (progress->n - warmup) * progress->stride;
+	if (!rec->born || age <= 2 || progress->n <= warmup)
+		return false;
+	if (track == TRACK_STEPS && w->gaps.all)
+		return age <= progress->passed + w->gaps.all - w->gaps.of[warmup - 1];
+	return age <= (progress->n - warmup) * progress->stride;
 }
 
 /* True if a block was allocated after the track's last value. Slices of time end with the last
@@ -875,7 +931,9 @@ static bool is_after_last_value(const struct growth_watch *w, const struct rec *
 {
 	if (track == TRACK_TIME)
 		return false;
-	return w->requests.file ? rec->time > w->requests.last : !age;
+	if (w->requests.file)
+		return rec->time > w->requests.last;
+	return track == TRACK_STEPS ? age <= w->gaps.last : !age;
 }
 
 /* Returns a number that changes when the track gets another value. */
@@ -1020,6 +1078,7 @@ int growth__block_allocated(struct model *m, uint32_t site)
 			return -ENOMEM;
 	}
 	update_tops(m->growth, unit);
+	m->growth->gaps.now |= unit->between;
 	m->growth->allocs++;
 	m->growth->last_alloc = m->growth->now;
 	unit->live += s->size;
@@ -1148,6 +1207,8 @@ static unsigned choose_track(const struct model *m)
 	if (watch->kind == STEP_OPT && watch->track[TRACK_STEPS].passed < TREND_MIN &&
 	    watch->track[TRACK_INSIDE].n >= TREND_MIN)
 		return TRACK_INSIDE;
+	if (watch->gaps.all) /* slices of time lack the stacks of some steps */
+		return TRACK_STEPS;
 	if (!watch->track[TRACK_STEPS].passed)
 		return TRACK_TIME;
 	if (watch->track[TRACK_STEPS].passed >= TREND_MIN || !watch->track[TRACK_TIME].on)
@@ -1197,7 +1258,9 @@ static void describe_values(const struct judge *j)
 	} else if (growth->clock == GROWTH_STEPS || growth->clock == GROWTH_CALLS) {
 		growth->steps = model__whole_steps(j->m);
 	}
-	growth->first_is_partial = growth->steps < progress->passed;
+	if (j->track == TRACK_STEPS && j->w->gaps.all)
+		growth->recorded = progress->passed;
+	growth->first_is_partial = growth->steps < progress->passed + j->w->gaps.all;
 	if (growth->clock == GROWTH_REQUESTS)
 		describe_requests(j);
 	growth->stride = progress->stride;
@@ -1211,10 +1274,21 @@ static void describe_values(const struct judge *j)
 	growth->coarse = j->w->coarse;
 }
 
-/* Converts a slope per value to bytes per step, or per second with GROWTH_TIME. */
+/* Converts a slope per value to bytes per step with stacks, or per second with GROWTH_TIME. */
 static double per_step(const struct growth *g, double slope)
 {
 	return slope / (g->clock == GROWTH_TIME ? g->slice : (double)g->stride);
+}
+
+/* The same for something that also grows in steps without stacks. values: the last ones of the
+ * track, by which t was judged. */
+static double per_any_step(const struct judge *j, const uint64_t *values, const struct trend *t)
+{
+	size_t n = t->values > t->warmup ? t->values - t->warmup : 0;
+
+	if (j->track != TRACK_STEPS || !j->w->gaps.all || n < 2 || n > j->g->values)
+		return per_step(j->g, t->slope);
+	return trend__slope(values + t->warmup, j->w->gaps.of + j->g->values - n, n);
 }
 
 /* ---- live blocks ---- */
@@ -1543,6 +1617,16 @@ static bool first_value_is_partial(const struct growth *g)
 	return g->first_is_partial && g->stride == 1;
 }
 
+/* Sets kind and per_step, from the line's trend and old blocks. A block that is replaced by a
+ * larger one also becomes larger in steps without stacks. */
+static void set_kind(const struct judge *j, struct growth_line *line)
+{
+	line->kind = line->old < line->trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
+	line->per_step = line->kind == GROWTH_PILES_UP
+				 ? per_step(j->g, line->trend.slope)
+				 : per_any_step(j, line->values, &line->trend);
+}
+
 /* Judges a unit, and adds it to the lines unless it is flat. */
 static void add_line(struct judge *j, const struct growth_unit *u)
 {
@@ -1562,10 +1646,9 @@ static void add_line(struct judge *j, const struct growth_unit *u)
 	trend__judge(line.values, growth->values - first, &opts, &line.trend);
 	if (line.trend.verdict == TREND_FLAT)
 		return;
-	line.per_step = per_step(growth, line.trend.slope);
 	line.per_block = per_block(u, j->track);
 	line.old = survey->old;
-	line.kind = survey->old < line.trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
+	set_kind(j, &line);
 	set_survival(u, survey, j->track, &line);
 	describe_line(j, u, &line);
 	set_names(j, u - j->w->units, &line);
@@ -1592,7 +1675,7 @@ static int judge_lines(struct judge *j)
 	if (!growth->lines)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < j->w->n; i++)
-		if (j->w->units[i].key.dev == j->dev_index + 1)
+		if (j->w->units[i].key.dev == j->dev_index + 1 && !j->w->units[i].between)
 			add_line(j, &j->w->units[i]);
 	return 0;
 }
@@ -1606,7 +1689,7 @@ static int add_up_category(struct judge *j, uint8_t category, uint64_t *sum,
 		struct growth_unit *u = &j->w->units[i];
 		const struct survey *s = &j->survey[i];
 
-		if (u->key.dev != j->dev_index + 1 || s->category != category)
+		if (u->key.dev != j->dev_index + 1 || s->category != category || u->between)
 			continue;
 		if (fill_values(j->w, u, j->track))
 			return -ENOMEM;
@@ -1651,10 +1734,9 @@ static int judge_categories(struct judge *j)
 		if (line->trend.verdict == TREND_FLAT)
 			continue;
 		line->values = sum;
-		line->per_step = per_step(growth, line->trend.slope);
 		line->per_block = per_block(&all, j->track);
 		line->old = of_all.old;
-		line->kind = line->old < line->trend.grown / 2 ? GROWTH_ENLARGED : GROWTH_PILES_UP;
+		set_kind(j, line);
 		line->allocated = all.allocated;
 		line->allocations = all.allocations;
 		line->row.bytes = sum_of_ages(&of_all);
@@ -1687,7 +1769,7 @@ static void judge_sum(const struct judge *j, unsigned which, struct growth_sum *
 	if (which == SUM_ALLOCATED)
 		ret->values = with_late(j, ret->values);
 	trend__judge(ret->values, j->g->values, &opts, &ret->trend);
-	ret->per_step = per_step(j->g, ret->trend.slope);
+	ret->per_step = per_any_step(j, ret->values, &ret->trend);
 }
 
 /* Returns the number of values that were measured. Host memory is measured only at readings, which
@@ -1746,7 +1828,8 @@ static double slope_of_tops(const struct growth_watch *w, struct growth_unit *u)
 		return 0;
 	mean = first + (n - 1) / 2;	/* mean of the steps' numbers */
 	squares = n * (n * n - 1) / 12; /* sum of their squared distances from the mean */
-	return (u->tops.moment - mean * u->tops.sum) / squares;
+	return (u->tops.moment - mean * u->tops.sum) / squares * (first + n) /
+	       (first + n + (double)w->gaps.all);
 }
 
 /* Reads the peaks of the kept steps into peaks; with many steps, the highest of each *stride steps.
@@ -1796,7 +1879,7 @@ static void find_peak_lines(const struct model *m, uint32_t dev_index, struct gr
 		struct growth_unit *u = &watch->units[i];
 		double slope;
 
-		if (u->key.dev != dev_index + 1)
+		if (u->key.dev != dev_index + 1 || u->between)
 			continue;
 		slope = slope_of_tops(watch, u);
 		if (slope > fastest) {

@@ -148,19 +148,31 @@ static double median(double *values, size_t n)
 	return (lower + upper) / 2;
 }
 
-/* Sets the slope, which is the median over all pairs of values, and the spread. Without memory for
- * the pairs, the slope is that from the first value to the last. */
-static void fit_line(const uint64_t *v, size_t n, struct trend *t)
+double trend__slope(const uint64_t *v, const uint64_t *at, size_t n)
 {
-	double *slopes = malloc(n * (n - 1) / 2 * sizeof(*slopes)), offset[TREND_MAX], middle;
+	double *slopes, slope;
 	size_t n_slopes = 0;
 
-	for (size_t i = 0; slopes && i < n; i++)
+	if (n < 2)
+		return 0;
+	slopes = malloc(n * (n - 1) / 2 * sizeof(*slopes));
+	if (!slopes)
+		return ((double)v[n - 1] - (double)v[0]) / (double)(at ? at[n - 1] - at[0] : n - 1);
+	for (size_t i = 0; i < n; i++)
 		for (size_t j = i + 1; j < n; j++)
-			slopes[n_slopes++] = ((double)v[j] - (double)v[i]) / (double)(j - i);
-	t->slope = slopes ? median(slopes, n_slopes)
-			  : ((double)v[n - 1] - (double)v[0]) / (double)(n - 1);
+			slopes[n_slopes++] = ((double)v[j] - (double)v[i]) /
+					     (double)(at ? at[j] - at[i] : j - i);
+	slope = median(slopes, n_slopes);
 	free(slopes);
+	return slope;
+}
+
+/* Sets the slope and the spread. */
+static void fit_line(const uint64_t *v, size_t n, struct trend *t)
+{
+	double offset[TREND_MAX], middle;
+
+	t->slope = trend__slope(v, NULL, n);
 	for (size_t i = 0; i < n; i++)
 		offset[i] = (double)v[i] - t->slope * (double)i;
 	middle = median(offset, n);

@@ -720,12 +720,18 @@ static void say_little(const struct growth_summary *s, char *buf, size_t size)
 /* Writes what was judged: "43 steps", "40.0 s". */
 static const char *say_length(const struct growth_summary *s, char *buf, size_t size)
 {
-	char count[32];
+	char count[32], recorded[32];
 
 	if (s->clock == GROWTH_TIME)
 		return text__time(buf, size, s->duration);
-	snprintf(buf, size, "%s %s%s", text__count(count, sizeof(count), s->steps),
-		 growth_summary__unit(&s->growth), s->steps == 1 ? "" : "s");
+	if (s->growth.recorded)
+		snprintf(buf, size, "%s of %s %ss",
+			 text__count(recorded, sizeof(recorded), s->growth.recorded),
+			 text__count(count, sizeof(count), s->steps),
+			 growth_summary__unit(&s->growth));
+	else
+		snprintf(buf, size, "%s %s%s", text__count(count, sizeof(count), s->steps),
+			 growth_summary__unit(&s->growth), s->steps == 1 ? "" : "s");
 	return buf;
 }
 
@@ -976,6 +982,8 @@ void growth_summary__json_keys(struct json *j, const struct growth_summary *s)
 	json__uint(j, growth_summary__steps_key(s->clock), s->steps);
 	if (s->growth.after_steps)
 		json__uint(j, "after_steps", s->growth.after_steps);
+	if (s->growth.recorded)
+		json__uint(j, "recorded", s->growth.recorded);
 	json__string(j, "text", growth_summary__say(s, text));
 	if (s->verdict == GROWTH_VERDICT_GROWS) {
 		json__string(j, "part", parts[s->part]);

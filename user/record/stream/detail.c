@@ -39,6 +39,23 @@ static double read_number(const struct facts *f, const char *key, double unknown
 	return text && end != text && v >= 0 && v < MILLION ? v : unknown;
 }
 
+/* Reads the facts "cost.steps" and "cost.step". Damaged ones count as missing. */
+static void read_steps(const struct facts *f, struct detail *ret)
+{
+	const char *steps = facts__get(f, "cost.steps") ?: "";
+	const char *step = facts__get(f, "cost.step") ?: "";
+	uint64_t whole, all = 0;
+
+	if (facts__digits(&steps, &whole) && *steps++ == ':' && facts__digits(&steps, &all) &&
+	    whole < all) {
+		ret->whole = whole;
+		ret->steps = all;
+	}
+	ret->longer_known = sscanf(step, "%lf:%lf:%lf", &ret->low, &ret->longer, &ret->high) == 3 &&
+			    ret->low >= 0 && ret->low <= ret->longer && ret->longer <= ret->high &&
+			    ret->high < MILLION;
+}
+
 bool detail__read(const struct facts *f, struct detail *ret)
 {
 	const char *text = facts__get(f, "cost.changes") ?: "";
@@ -46,6 +63,7 @@ bool detail__read(const struct facts *f, struct detail *ret)
 
 	*ret = (struct detail){ .limit = read_number(f, "cost.limit", 0),
 				.share = read_number(f, "cost.share", /*unknown=*/-1) };
+	read_steps(f, ret);
 	for (; ret->n < DETAIL_MAX; text += len) {
 		struct detail_change *c = &ret->at[ret->n];
 
@@ -126,18 +144,30 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 		      { MT_OFF_MODULES, "module calls" },
 		      { 0, "most stacks of blocks below " } }; /* part 0: as for say_missing() */
 	struct detail d;
-	char number[32];
+	char number[32], low[32], high[32], counts[2][32];
 	size_t len = 0;
 	bool some = false;
 
 	buf[0] = '\0';
-	if (!detail__read(f, &d) || (!d.n && d.share <= d.limit))
+	if (!detail__read(f, &d) || (!d.n && !d.steps && d.share <= d.limit))
 		return buf;
-	if (d.share >= 0)
+	if (d.longer_known)
+		len += snprintf(buf, size, "a step took %s %% longer (%s to %s), ",
+				percents(number, sizeof(number), d.longer),
+				percents(low, sizeof(low), d.low),
+				percents(high, sizeof(high), d.high));
+	else if (d.share >= 0)
 		len += snprintf(buf, size, "tracing took %s %% of the target's time, ",
 				percents(number, sizeof(number), d.share));
 	len += snprintf(buf + len, size - len, "the limit was %s %%. ",
 			percents(number, sizeof(number), d.limit));
+	if (d.longer_known && d.share >= 0)
+		len += snprintf(buf + len, size - len, "Tracing took %s %% of its time. ",
+				percents(number, sizeof(number), d.share));
+	if (d.steps)
+		len += snprintf(buf + len, size - len, "Lines are known in %s of %s steps. ",
+				text__count(counts[0], sizeof(counts[0]), d.whole),
+				text__count(counts[1], sizeof(counts[1]), d.steps));
 	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && len < size; i++) {
 		char when[64], bytes[24] = "";
 		uint64_t most = say_missing(when, sizeof(when), &d, parts[i].part);
@@ -169,6 +199,23 @@ void detail__put(struct json *j, const struct facts *f)
 	else
 		json__null(j, "share");
 	json__string(j, "text", *detail__sentence(text, sizeof(text), f) ? text : NULL);
+	if (d.longer_known) {
+		json__open_object(j, "step");
+		json__double(j, "low", d.low, 6);
+		json__double(j, "longer", d.longer, 6);
+		json__double(j, "high", d.high, 6);
+		json__close_object(j);
+	} else {
+		json__null(j, "step");
+	}
+	if (d.steps) {
+		json__open_object(j, "steps");
+		json__uint(j, "whole", d.whole);
+		json__uint(j, "all", d.steps);
+		json__close_object(j);
+	} else {
+		json__null(j, "steps");
+	}
 	json__open_array(j, "changes");
 	for (size_t i = 0; i < d.n; i++) {
 		json__open_object(j, NULL);

@@ -226,6 +226,8 @@ static int put_device(struct json *j, const struct leaks_doc *doc, const struct 
 	json__uint(j, growth_summary__steps_key(growth.clock), growth.steps);
 	if (growth.after_steps)
 		json__uint(j, "after_steps", growth.after_steps);
+	if (growth.recorded)
+		json__uint(j, "recorded", growth.recorded);
 	put_request(j, &growth);
 	json__uint(j, "stride", growth.stride);
 	if (growth.clock == GROWTH_TIME)
