@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: cpu=60
 """Step figures of a running job (record --figures), as the wheel's module memtrace_bpf.figures reads them and hands them on."""
+import errno
 import glob
 import importlib.util
 import json
@@ -246,6 +247,11 @@ def test_only_the_jobs_user():
     as_nobody = subprocess.run([*AS_NOBODY, "/usr/bin/python3", *command[1:]], capture_output=True, text=True)
     equal((as_nobody.stdout, as_nobody.stderr), ("0\n", ""), "recorders that greet nobody")
     equal(subprocess.run(command, capture_output=True, text=True).stdout, "1\n", "recorders that greet root")
+    path, = glob.glob("/run/memtrace-bpf-figures/%d.*.sock" % job.pid)
+    knock = "import socket; print(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET).connect_ex(%r))" % path
+    errors = {0o660: "%d\n" % errno.EACCES, 0o666: "0\n"}  # the latter where the file system has no access control lists
+    equal(subprocess.run([*AS_NOBODY, "/usr/bin/python3", "-c", knock], capture_output=True, text=True).stdout, errors[os.stat(path).st_mode & 0o777],
+          "error when nobody opens the socket")
     harness.interrupt(recorder)
     job.p.stop()
     open_folder = scratch("open")

@@ -9,6 +9,7 @@
  * The capture never waits for a client: it drops a client that does not take the answer at once.
  */
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
 
@@ -37,15 +38,17 @@ int control__open(pid_t target, const char *folder, control_handler *handler, vo
  * requests.
  */
 struct control_feed {
-	/* May a program of this user connect? Root and the capturing user always may. */
-	bool (*admits)(void *ctx, uid_t uid);
+	/* Sets *ret to the users whose programs may connect, besides root and the capturing user.
+	 * Returns their number, which only grows. */
+	size_t (*users)(void *ctx, const uid_t **ret);
 	/* The next message for a reader of this user after the message number *at (0: before the
 	 * first), which it advances. NULL: there is none yet. ctx owns the text. */
 	const char *(*next)(void *ctx, uid_t uid, uint64_t *at);
 	void *ctx;
 };
 /* As control__open(). feed is borrowed. Nobody can wake the capture through this socket, so it
- * needs neither control__fd() nor control__pump(). */
+ * needs neither control__fd() nor control__pump(). Nobody but its users can connect to it, if the
+ * file system has access control lists. */
 int control__open_feed(pid_t target, const char *folder, const struct control_feed *feed,
 		       struct control **ret);
 /* Accepts a few readers of a feed, and sends all readers what they have not got yet. A reader that

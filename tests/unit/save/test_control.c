@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <sys/xattr.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -267,11 +268,18 @@ static const char *message_after(void *ctx, uid_t uid, uint64_t *at)
 	return text;
 }
 
-static bool admits_nobody(void *ctx, uid_t uid)
+#define ALICE 4100
+#define BOB 4200
+
+static size_t n_users; /* the first ones of the feed's users */
+
+static size_t some_users(void *ctx, const uid_t **ret)
 {
+	static const uid_t users[] = { ALICE, BOB };
+
 	(void)ctx;
-	(void)uid;
-	return false;
+	*ret = users;
+	return n_users;
 }
 
 static int connect_to_feed(void)
@@ -311,7 +319,7 @@ static unsigned long read_feed(int fd, unsigned long last)
 static void test_feed(void **state)
 {
 	uint64_t n = 2;
-	const struct control_feed feed = { admits_nobody, message_after, &n };
+	const struct control_feed feed = { some_users, message_after, &n };
 	struct control *c;
 	struct stat st;
 	char path[128];
@@ -321,7 +329,7 @@ static void test_feed(void **state)
 	assert_int_equal(control__open_feed(4242, folder, &feed, &c), 0);
 	snprintf(path, sizeof(path), "%s/4242.%d.sock", folder, (int)getpid());
 	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_mode & 0777, 0666);
+	assert_int_equal(st.st_mode & 0777, 0600);
 	fd = connect_to_feed();
 	control__feed(c);
 	last = read_feed(fd, 0);
@@ -359,6 +367,33 @@ static void test_feed(void **state)
 	assert_int_equal(stat(path, &st), -1);
 }
 
+/* Only the users of processes can open the socket. */
+static void test_users_of_a_feed(void **state)
+{
+	uint64_t n = 2;
+	const struct control_feed feed = { some_users, message_after, &n };
+	struct control *c;
+	struct stat st;
+	char path[128], acl[256];
+
+	n_users = 0;
+	assert_int_equal(control__open_feed(4242, folder, &feed, &c), 0);
+	snprintf(path, sizeof(path), "%s/4242.%d.sock", folder, (int)getpid());
+	for (n_users = 0; n_users <= 2; n_users++) {
+		control__feed(c);
+		assert_int_equal(stat(path, &st), 0);
+		if (n_users && (st.st_mode & 0777) == 0666)
+			skip(); /* the file system has no access control lists */
+		assert_int_equal(st.st_mode & 0777, n_users ? 0660 : 0600);
+		if (n_users)
+			assert_int_equal(getxattr(path, "system.posix_acl_access", acl,
+						  sizeof(acl)),
+					 4 + 8 * (4 + n_users));
+	}
+	n_users = 0;
+	control__close(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -368,6 +403,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_left_behind, make, drop),
 		cmocka_unit_test_setup_teardown(test_folder, make, drop),
 		cmocka_unit_test_setup_teardown(test_feed, make, drop),
+		cmocka_unit_test_setup_teardown(test_users_of_a_feed, make, drop),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -175,7 +175,8 @@ class Recorder:
         self.path, self.you, self.ranks, self.offsets = path, None, {}, {}
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
         try:
-            self.socket.settimeout(1)
+            # Waits in the queue if programs of other users are before us; with settimeout() it would fail at once.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 1, 0))
             self.socket.connect(path)
             uid = struct.unpack("3i", self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
             if trusted and uid not in (0, os.getuid()):

@@ -2,6 +2,7 @@
 #include "capture/control.h"
 
 #include <dirent.h>
+#include <endian.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -12,16 +13,19 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 
 #define FOLDER "/run/memtrace-bpf"
 #define FEEDS "-figures"    /* end of the name of the folder with the feeds */
 #define CLIENTS 64	    /* connected clients at most */
 #define CLIENTS_OF_A_USER 8 /* of them, of one user */
-#define ACCEPTED_AT_ONCE 4  /* readers of a feed that control__feed() accepts, or refuses */
+#define ACL_USERS 32	    /* users in the socket's access control list at most */
+#define REFUSED_AT_ONCE 16  /* programs that may not read a feed, of one control__feed() */
 /* Requests per control__pump() at most: a client that never stops must not hold up the capture. */
 #define REQUESTS 16
 #define ANSWER_TIMEOUT 10 /* seconds until a client gives up */
@@ -40,6 +44,7 @@ struct control {
 	control_handler *handler;
 	void *ctx;
 	const struct control_feed *feed; /* NULL: the clients send requests */
+	size_t users;			 /* number of the feed's users that may open the socket */
 };
 
 /* Returns the folder's path, for users other than root in their runtime directory; NULL: they have
@@ -116,8 +121,7 @@ static int listen_at(struct control *control)
 	unlink(early); /* left by a process that had our PID */
 	if (bind(control->listening, (struct sockaddr *)&address, sizeof(address)))
 		return -errno;
-	if (chmod(early, control->feed ? 0666 : 0600) || listen(control->listening, 8) ||
-	    rename(early, control->path)) {
+	if (chmod(early, 0600) || listen(control->listening, 8) || rename(early, control->path)) {
 		err = -errno;
 		unlink(early);
 		return err;
@@ -214,9 +218,15 @@ static void disconnect(struct client *k)
 /* True if a program of this user may connect. */
 static bool is_trusted(const struct control *control, uid_t uid)
 {
+	const uid_t *users;
+	size_t n = control->feed ? control->feed->users(control->feed->ctx, &users) : 0;
+
 	if (uid == 0 || uid == geteuid())
 		return true;
-	return control->feed && control->feed->admits(control->feed->ctx, uid);
+	for (size_t i = 0; i < n; i++)
+		if (users[i] == uid)
+			return true;
+	return false;
 }
 
 /* Returns a place for a client of this user: a free one, or if the user has taken its share, that
@@ -299,10 +309,58 @@ static bool accept_client(struct control *control)
 	return true;
 }
 
+/* Lets exactly these users open the socket, besides us. 0 or -errno. */
+static int set_acl(const char *path, const uid_t *users, size_t n)
+{
+	enum { OWNER = 1, USER = 2, GROUP = 4, MASK = 16, OTHERS = 32, READ_WRITE = 6 };
+	struct {
+		uint32_t version;
+		struct {
+			uint16_t tag, permissions;
+			uint32_t id;
+		} entries[ACL_USERS + 4];
+	} acl = { .version = htole32(2) };
+	uint32_t no_one = UINT32_MAX;
+	size_t at = 0;
+
+	acl.entries[at++] = (typeof(*acl.entries)){ htole16(OWNER), htole16(READ_WRITE), no_one };
+	for (size_t i = 0; i < n; i++)
+		acl.entries[at++] = (typeof(*acl.entries)){ htole16(USER), htole16(READ_WRITE),
+							    htole32(users[i]) };
+	acl.entries[at++] = (typeof(*acl.entries)){ htole16(GROUP), 0, no_one };
+	acl.entries[at++] = (typeof(*acl.entries)){ htole16(MASK), htole16(READ_WRITE), no_one };
+	acl.entries[at++] = (typeof(*acl.entries)){ htole16(OTHERS), 0, no_one };
+	if (lsetxattr(path, "system.posix_acl_access", &acl,
+		      sizeof(acl.version) + at * sizeof(*acl.entries), 0))
+		return -errno;
+	return 0;
+}
+
+/* Lets the feed's users open the socket. No other can then: nobody else keeps it busy. That needs
+ * no privilege but an access control list, which not all file systems have. */
+static void admit_users(struct control *control)
+{
+	const uid_t *users;
+	size_t n = control->feed->users(control->feed->ctx, &users);
+
+	if (n == control->users)
+		return;
+	control->users = n;
+	if (n <= ACL_USERS && !set_acl(control->path, users, n))
+		return;
+	if (chmod(control->path, 0666))
+		log_warn("%s: its users cannot open it: %s", control->path, strerror(errno));
+}
+
 void control__feed(struct control *control)
 {
-	for (int n = 0; n < ACCEPTED_AT_ONCE && accept_client(control); n++)
-		;
+	unsigned long before = control->connected;
+
+	admit_users(control);
+	/* One reader at a time: a user that connects again and again must not hold up the capture. */
+	for (int n = 0; n < REFUSED_AT_ONCE && control->connected == before; n++)
+		if (!accept_client(control))
+			break;
 	for (int i = 0; i < CLIENTS; i++)
 		if (control->clients[i].fd >= 0)
 			feed_client(control, &control->clients[i]);

@@ -463,7 +463,7 @@ struct step_figures *step_figures__new(void)
 		.event = on_event,
 		.tick = on_tick,
 		.end = end,
-		.feed = { step_messages__admits, step_messages__next, figures->messages },
+		.feed = { step_messages__users, step_messages__next, figures->messages },
 		.ctx = figures,
 	};
 	return figures;

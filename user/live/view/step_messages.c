@@ -55,19 +55,19 @@ void step_messages__add(struct step_messages *m, uid_t uid, char *text)
 
 void step_messages__add_user(struct step_messages *m, uid_t uid)
 {
-	if (!step_messages__admits(m, uid) &&
-	    !array__grow(&m->users, &m->room_users, m->nusers + 1, sizeof(*m->users)))
+	for (size_t i = 0; i < m->nusers; i++)
+		if (m->users[i] == uid)
+			return;
+	if (!array__grow(&m->users, &m->room_users, m->nusers + 1, sizeof(*m->users)))
 		m->users[m->nusers++] = uid;
 }
 
-bool step_messages__admits(void *ctx, uid_t uid)
+size_t step_messages__users(void *ctx, const uid_t **ret)
 {
 	const struct step_messages *m = ctx;
 
-	for (size_t i = 0; i < m->nusers; i++)
-		if (m->users[i] == uid)
-			return true;
-	return false;
+	*ret = m->users;
+	return m->nusers;
 }
 
 const char *step_messages__next(void *ctx, uid_t uid, uint64_t *at)

@@ -21,5 +21,5 @@ void step_messages__add(struct step_messages *m, uid_t uid, char *text);
 void step_messages__add_user(struct step_messages *m, uid_t uid);
 /* The callbacks of struct control_feed; ctx is the struct step_messages. Root and our own user get
  * all messages. */
-bool step_messages__admits(void *ctx, uid_t uid);
+size_t step_messages__users(void *ctx, const uid_t **ret);
 const char *step_messages__next(void *ctx, uid_t uid, uint64_t *at);
