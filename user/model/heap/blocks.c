@@ -126,15 +126,64 @@ int blocks__all(const struct model *m, const struct dev *dev, enum row_when when
 	return 0;
 }
 
-ARRAY_COMPARE(cmp_block, struct block, addr)
+#define DIGIT_BITS 11
+#define DIGITS (1u << DIGIT_BITS)
+
+/* Writes the n blocks at `from` to `to`, in the order of one digit of the address, which begins at
+ * bit `shift`. Blocks with the same digit stay in their order. */
+static void sort_by_digit(const struct block *from, struct block *to, size_t n, unsigned int shift)
+{
+	size_t place[DIGITS] = { 0 }, sum = 0;
+
+	for (size_t i = 0; i < n; i++)
+		place[from[i].addr >> shift & (DIGITS - 1)]++;
+	for (size_t i = 0; i < DIGITS; i++) {
+		size_t count = place[i];
+
+		place[i] = sum;
+		sum += count;
+	}
+	for (size_t i = 0; i < n; i++)
+		to[place[from[i].addr >> shift & (DIGITS - 1)]++] = from[i];
+}
+
+/* Sorts blocks by address, digit by digit: much faster than qsort() for 100,000 blocks. Returns 0
+ * or -ENOMEM. */
+static int sort_by_address(struct block **all, size_t n)
+{
+	struct block *from = *all, *to = malloc((n + 1) * sizeof(*to)), *other;
+	uint64_t varying = 0; /* bits in which addresses differ */
+
+	if (!to)
+		return -ENOMEM;
+	for (size_t i = 1; i < n; i++)
+		varying |= from[i].addr ^ from[0].addr;
+	while (varying) {
+		unsigned int shift = (unsigned int)__builtin_ctzll(varying);
+
+		sort_by_digit(from, to, n, shift);
+		other = from;
+		from = to;
+		to = other;
+		varying &= ~((uint64_t)(DIGITS - 1) << shift);
+	}
+	free(to);
+	*all = from;
+	return 0;
+}
 
 int blocks__list(const struct model *m, const struct dev *dev, enum row_when when,
 		 struct block **ret, size_t *n)
 {
 	int err = blocks__all(m, dev, when, ret, n);
 
+	if (err)
+		return err;
+	err = sort_by_address(ret, *n);
 	if (!err)
-		qsort(*ret, *n, sizeof(**ret), cmp_block);
+		return 0;
+	free(*ret);
+	*ret = NULL;
 	return err;
 }
 

@@ -143,6 +143,7 @@ struct table {
 	uint32_t nclasses;
 	size_t capclasses;
 	struct hash_index class_index;
+	uint32_t *class_no_of_site; /* the class of the site's last block */
 	struct bucket *groups;
 	uint32_t n;
 	size_t cap;
@@ -540,11 +541,15 @@ static int table__add_class(struct table *t, const struct block_class *k)
 static int table__count_block(struct table *t, const struct block *b)
 {
 	uint32_t key[3] = { b->site, b->label_no, b->category }, id;
-	int err = hash_index__entry(&t->class_index, t->m->seed, key, sizeof(key), &t->classes,
-				    &t->nclasses, &t->capclasses, sizeof(*t->classes), &id);
+	uint32_t *class_no = &t->class_no_of_site[b->site];
+	const struct block_class *last = *class_no ? &t->classes[*class_no - 1] : NULL;
 
-	if (err < 0)
-		return err;
+	if (last && last->label_no == b->label_no && last->category == b->category)
+		id = *class_no - 1;
+	else if (hash_index__entry(&t->class_index, t->m->seed, key, sizeof(key), &t->classes,
+				   &t->nclasses, &t->capclasses, sizeof(*t->classes), &id) < 0)
+		return -ENOMEM;
+	*class_no = id + 1;
 	t->classes[id].count++;
 	if (b->request_no) {
 		t->classes[id].requested += t->m->requests.all[b->request_no - 1].requested;
@@ -573,6 +578,9 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 	int err = 0;
 
 	if (t->opts->when != ROWS_TOTAL) {
+		t->class_no_of_site = calloc(t->m->sites.n + 1, sizeof(*t->class_no_of_site));
+		if (!t->class_no_of_site)
+			return -ENOMEM;
 		err = blocks__all(t->m, dev, t->opts->when, &blocks, &n);
 		for (size_t i = 0; i < n && !err; i++)
 			err = table__count_block(t, &blocks[i]);
@@ -874,6 +882,7 @@ int model__rows(const struct model *m, size_t device, const struct row_opts *opt
 out:
 	free(t.classes);
 	free(t.class_index.slots);
+	free(t.class_no_of_site);
 	free(t.groups);
 	free(t.parts);
 	free(t.patterns);
