@@ -29,8 +29,8 @@ struct cost_detail cost_control__detail(unsigned level)
 	return detail;
 }
 
-/* Takes a share above the limit. walks: see FEW_WALKS. True if the level went up, by one or two, so
- * that less is recorded. */
+/* Takes a share of the cost above the limit. walks: share of the probes' hits that walk the stack.
+ * True if the level went up, by one or two, so that less is recorded. */
 static bool drop_detail(struct cost_control *control, uint64_t now, double share, double walks)
 {
 	unsigned more = share > FAR * control->limit ? 2 : 1;

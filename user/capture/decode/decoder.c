@@ -161,10 +161,11 @@ static int on_mem(struct decoder *decoder, const struct mt_rec_mem *record)
 	if (!thread)
 		return -ENOMEM;
 	if (is_twin(decoder, thread, record))
-		return 0;
+		return 0; /* the hit has been recorded already */
 	if (!record->size && record->h.type != MT_REC_OOM)
 		return 0; /* an empty tensor has no memory */
 	decoder->has_memory = true;
+	/* c10::Device: the low byte is its type, the high byte its index */
 	if (record->h.type != MT_REC_CPU_NEW)
 		event.device = (struct device){ .type = record->device & 0xff,
 						.index = record->device >> 8 };

@@ -27,6 +27,7 @@
 #define QUIET 5000000ULL	    /* ns without a record, after which a thread is checked */
 #define LOOKS 32		    /* threads that one modules__pump() checks */
 #define STACK_SEARCHED (256u << 10) /* bytes of a stack that are searched for a return address */
+#define WORDS_READ 512		    /* words of it that are read at once */
 
 /* A call that a thread is in. */
 struct call {
@@ -495,7 +496,7 @@ static const struct map *trampoline(const struct decoder *decoder)
  */
 static bool is_on_stack(const struct decoder *decoder, const struct call *call, uint64_t sp)
 {
-	uint64_t from = ARCH_RETURN_ON_STACK ? call->sp : sp, words[512], n;
+	uint64_t from = ARCH_RETURN_ON_STACK ? call->sp : sp, words[WORDS_READ], n;
 	uint64_t end = ARCH_RETURN_ON_STACK ? call->sp + sizeof(words[0]) : call->sp;
 	const struct map *map = trampoline(decoder);
 
@@ -503,7 +504,7 @@ static bool is_on_stack(const struct decoder *decoder, const struct call *call, 
 		return true; /* not worth a search */
 	for (; from < end; from += n * sizeof(words[0])) {
 		n = (end - from) / sizeof(words[0]);
-		n = n < 512 ? n : 512;
+		n = n < WORDS_READ ? n : WORDS_READ;
 		if (!n || proc__read(decoder->target->proc, from, words, n * sizeof(words[0])))
 			return true;
 		for (uint64_t i = 0; i < n; i++) {

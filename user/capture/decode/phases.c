@@ -245,6 +245,8 @@ static uint32_t inner_pid(const char *status, bool *alone)
 	}
 }
 
+/* Reads how the process sees itself: its ID and its clock. Also chooses p->first_fd below its limit
+ * of open files. */
 static void read_identity(struct phases *p)
 {
 	const struct proc *proc = p->decoder->target->proc;
@@ -606,6 +608,7 @@ static bool is_thread(const struct decoder *decoder, const struct pending *r)
 			  !proc__thread_started(decoder->target->proc, (pid_t)r->tid, &unused));
 }
 
+/* Emits the event of a scope that begins or ends. 0, -ENOMEM or a sink's error. */
 static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 {
 	bool known = is_thread(p->decoder, r);

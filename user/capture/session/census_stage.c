@@ -455,8 +455,9 @@ static int set_first_step(struct census_stage *stage)
 	return err == -ENOMEM ? err : 0;
 }
 
-/* Takes the step counts of optimizers that a reading found. All records up to its end have come. 0
- * or -ENOMEM. */
+/* Takes the step counts of optimizers that a reading found. All records up to its end have come,
+ * and so all ends of steps: counts taken before, and these, can be compared with them at once. 0 or
+ * -ENOMEM. */
 static int take_counts(struct census_stage *stage, struct census_state *st)
 {
 	for (size_t i = 0; i < st->ncounts; i++) {
@@ -465,7 +466,7 @@ static int take_counts(struct census_stage *stage, struct census_state *st)
 	}
 	if (facts__setf(stage->decoder->facts, "optimizers", "%zu", st->ncounts) == -ENOMEM)
 		return -ENOMEM;
-	job_steps__settle(stage->job_steps);
+	job_steps__settle(stage->job_steps); /* the readings before */
 	job_steps__read(stage->job_steps, st->counts, st->ncounts);
 	job_steps__settle(stage->job_steps);
 	return set_first_step(stage);

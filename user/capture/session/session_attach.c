@@ -940,7 +940,8 @@ int session__attach(struct session *session, struct failure *failure)
 	bool waits_on;
 
 	if (!err)
-		err = take_number(session) ? attach(session, failure) : -EAGAIN; /* in the group */
+		/* without a number in the group, wait for one */
+		err = take_number(session) ? attach(session, failure) : -EAGAIN;
 	waits_on = err == -EAGAIN;
 	release_command(session, waits_on);
 	return err;

@@ -113,8 +113,9 @@ static int take_host(struct session *session, int ended)
 
 int session__pump_host(struct session *session)
 {
-	int err, ended = host_memory__join_reading(
-			 session->decoder->host); /* 1: a reading has ended */
+	/* 1: a reading has ended */
+	int ended = host_memory__join_reading(session->decoder->host);
+	int err;
 
 	if (!session->decoder->host)
 		return 0;

@@ -668,6 +668,7 @@ static bool may_change(uint8_t kind)
 	}
 }
 
+/* Reads the state of each device that has changed. Returns 0 or -ENOMEM. */
 static int read_all_devices(struct page_data *p)
 {
 	int err = 0;

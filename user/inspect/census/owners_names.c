@@ -177,7 +177,8 @@ static bool is_gradient(const char *path)
 	const char *word = strrchr(path, '.');
 	size_t len = word ? strlen(word) : 0;
 
-	return len >= 5 && (!strcmp(word + len - 5, "_grad") || !strcmp(word, ".grad"));
+	return len >= strlen("_grad") &&
+	       (!strcmp(word + len - strlen("_grad"), "_grad") || !strcmp(word, ".grad"));
 }
 
 /* Searches again, and names the tensors that are at the same place as in the first search. */

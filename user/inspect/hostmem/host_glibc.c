@@ -426,8 +426,8 @@ static int use_free_chunks(struct host_reading *reading)
 static int add_heaps(struct host_reading *reading, const struct arena *arena, uint64_t start,
 		     size_t *n_heaps)
 {
-	uint64_t heap = arena->top & ~(uint64_t)(HEAP_MAX - 1), heap_info[4],
-		 sum = 0; /* ar_ptr, prev, size, mprotect_size */
+	uint64_t heap = arena->top & ~(uint64_t)(HEAP_MAX - 1), sum = 0;
+	uint64_t heap_info[4]; /* ar_ptr, prev, size, mprotect_size */
 	int err = 0;
 
 	while (heap && !err) {

@@ -700,15 +700,16 @@ static int add_cached_of_bins(struct jemalloc *jemalloc, uint64_t addr, unsigned
 	return err;
 }
 
-/* Adds the blocks in the caches of an arena. list: address of the first descriptor in its list, a
- * cache_bin_array_descriptor_s: next, previous, bins; in 5.2 bins of large blocks on their own. */
+/* Adds the blocks in the caches of an arena. list: address of the first descriptor in its list,
+ * which is a ring of cache_bin_array_descriptor_s. Only in 5.2 the bins of large blocks are on
+ * their own. */
 static int add_caches(struct jemalloc *jemalloc, uint64_t list)
 {
 	uint64_t at = list;
 	int err = 0;
 
 	do {
-		uint64_t words[4];
+		uint64_t words[4]; /* next, previous, bins, bins of large blocks */
 
 		if (++jemalloc->caches > MAX_CACHES ||
 		    !read_table(jemalloc, at, words, sizeof(words), &err))

@@ -148,6 +148,8 @@ static void add_open(struct scan *s, struct holder_sleep *sleep, pid_t pid)
 		add(s, sleep, &p);
 }
 
+/* Reads the processes that are not done, in a helper process. Returns its exit code: 0, or 1 with
+ * s->err. */
 static int run_helper(void *ctx)
 {
 	struct holder_sleep *sleep = holder_sleep__new();
@@ -202,9 +204,9 @@ static int run(struct scan *s, struct subprocess_lost *lost)
 		       -ETIMEDOUT &&
 	       s->n_given_up < GIVEN_UP_MOST)
 		give_up(s);
-	if (err == 1)
+	if (err == 1) /* run_helper() has set it */
 		return s->err;
-	return err > 0 ? -ENOMEM : err;
+	return err > 0 ? -ENOMEM : err; /* > 1: the helper ended in another way */
 }
 
 /* Sets the name of a row's user. A look-up may start a program, so it is done once for each. */

@@ -245,7 +245,7 @@ struct open_scope {
 
 /* Returns the thread's ID. A thread that changes its name gets a new number but keeps its ID.
  * Threads of a snapshot have no ID. */
-static uint32_t owner_of(const struct model *m, uint32_t thread)
+static uint32_t tid_of(const struct model *m, uint32_t thread)
 {
 	uint32_t tid = dict__get_thread(m->dict, thread).tid;
 
@@ -576,7 +576,7 @@ static uint32_t count_same(const struct model *m, uint32_t tid, uint64_t chain, 
 static int follow_stack(struct model *m, const struct event *e, uint64_t chain, bool partial)
 {
 	struct scopes *s = &m->scopes;
-	uint32_t tid = owner_of(m, e->thread), same, at;
+	uint32_t tid = tid_of(m, e->thread), same, at;
 	int err = 0;
 
 	same = count_same(m, tid, chain, partial, &at);
@@ -603,7 +603,7 @@ static int begin_named(struct model *m, const struct event *e)
 {
 	struct scopes *s = &m->scopes;
 	struct scope_name_key key = { .string = e->name, .source = e->how };
-	uint32_t tid = owner_of(m, e->thread), name;
+	uint32_t tid = tid_of(m, e->thread), name;
 	int err;
 
 	if (s->nnames == SCOPE_NAMES) {
@@ -619,7 +619,7 @@ static int begin_named(struct model *m, const struct event *e)
 static uint32_t find_named(const struct model *m, const struct event *e)
 {
 	const struct scopes *s = &m->scopes;
-	uint32_t tid = owner_of(m, e->thread);
+	uint32_t tid = tid_of(m, e->thread);
 
 	for (uint32_t i = s->nopen; i-- > 0;) {
 		struct event told = s->open[i]->told;
@@ -729,7 +729,7 @@ static void take_path_of_thread(struct model *m, const struct event *e, uint32_t
 				uint8_t walk)
 {
 	struct scopes *s = &m->scopes;
-	uint32_t tid = owner_of(m, e->thread);
+	uint32_t tid = tid_of(m, e->thread);
 	bool backward = attribution__node_phase(m->attribution, stack, e->node, e->thread, walk) ==
 			PHASE_BACKWARD;
 
@@ -774,7 +774,7 @@ int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8
 void scopes__after(struct model *m, const struct dev *dev, const struct event *e)
 {
 	struct scopes *s = &m->scopes;
-	uint32_t tid = s->launcher ?: owner_of(m, e->thread);
+	uint32_t tid = s->launcher ?: tid_of(m, e->thread);
 	/* Without an allocation of its own in backward, the thread may have left the function. */
 	bool goes_on = !s->launcher || s->in_backward;
 
@@ -808,8 +808,9 @@ void scopes__after(struct model *m, const struct dev *dev, const struct event *e
 void scopes__block_freed(struct model *m, const struct site *site, const struct rec *rec)
 {
 	struct scopes *s = &m->scopes;
-	uint32_t tid = site->launcher ?: owner_of(m, site->thread);
+	uint32_t tid = site->launcher ?: tid_of(m, site->thread);
 
+	/* Take it from the thread's open runs that allocated it. */
 	if (rec->older || site->dev >= SCOPE_DEVICES)
 		return;
 	for (uint32_t i = 0; i < s->nopen; i++)
@@ -819,7 +820,7 @@ void scopes__block_freed(struct model *m, const struct site *site, const struct 
 
 int scopes__end_thread(struct model *m, uint32_t thread)
 {
-	uint32_t tid = owner_of(m, thread);
+	uint32_t tid = tid_of(m, thread);
 	int err = 0;
 
 	for (uint32_t i = m->scopes.nopen; i-- > 0 && !err;)

@@ -607,7 +607,7 @@ static void sum_free(const struct segment *seg, struct model_segments *ret)
 		ret->largest_gap = seg->largest_gap;
 }
 
-/* Sets all sums. */
+/* Sets all sums of a device's segments and other memory, of now or of the mark. */
 static void sum_up(const struct pass *s, struct model_segments *ret)
 {
 	const struct dev *dev = s->dev;

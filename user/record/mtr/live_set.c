@@ -411,7 +411,7 @@ static int free_mapped(struct live_set *b, const struct event *e)
 
 	if (map64__get(taken, e->addr, &i) && (!e->size || b->ranges[i].e.size == e->size))
 		drop_range(b, taken, e->addr);
-	/* A segment or a larger mapping still has these addresses. */
+	/* A segment or a larger mapping may still have these addresses. */
 	return latest_range(b, e, NAMED | MAPPED) ? put_range(b, taken, e) : 0;
 }
 

@@ -100,8 +100,9 @@ static int spread(struct box *b, size_t more)
 static int add_item(struct box *b, value x)
 {
 	struct value_list *l = &b->list;
+	bool is_next = !l->n || x == l->first + ((value)l->n << VALUE_BITS); /* consecutive */
 
-	if (!b->cap && !b->dict && (!l->n || x == l->first + ((value)l->n << VALUE_BITS))) {
+	if (!b->cap && !b->dict && is_next) {
 		l->first = l->n ? l->first : x;
 		l->n++;
 		return 0;

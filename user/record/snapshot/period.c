@@ -199,7 +199,8 @@ static uint32_t start_at(const struct symbols *s, const struct candidate *c, siz
 	return s->order[s->first[c->symbol + 1] - 1 - back * c->repeats];
 }
 
-/* The step that begins at this start: its symbols, and *length. */
+/* Returns the step from the candidate's start number `back`, counted from the last one, to the next
+ * start: the sum of its symbols' hashes, and *length, its allocations. */
 static uint64_t step_at(const struct symbols *s, const struct candidate *c, size_t back,
 			uint32_t *length)
 {

@@ -1015,7 +1015,7 @@ static int set_rank(const struct torch_snapshot *s)
 	       sketch__set(&s->r, s->has_times ? s->zero : 0, s->last, s->facts);
 }
 
-/* Says how the steps were found. */
+/* Says how the steps were found, in the facts. Returns 0 or -ENOMEM. */
 static int set_steps(const struct torch_snapshot *s)
 {
 	static const char *const periods[] = {
@@ -1027,6 +1027,7 @@ static int set_steps(const struct torch_snapshot *s)
 
 	if (!s->entries)
 		return 0;
+	/* has_steps without a period: annotations of optimizers tell them */
 	if (s->optimizes || (s->has_steps && !s->period.n))
 		from = "optimizer";
 	/* Its first step begins with the trace. */

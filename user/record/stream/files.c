@@ -126,6 +126,7 @@ static bool is_inductor(const char *path)
 {
 	const char *name = strrchr(path, '/');
 
+	/* the folder's name has two characters */
 	if (!name || name - path < 3 || name[-3] != '/')
 		return false;
 	if (name[1] != 'c' || strncmp(name - 2, name + 2, 2) != 0)

@@ -257,7 +257,7 @@ int track__end(const struct track *t, struct track *ret)
 		return err;
 	}
 	ret->now.end = NEVER;
-	keep_or_drop(ret);
+	keep_or_drop(ret); /* as at each end of a window */
 	leave_out_first(ret);
 	return 0;
 }

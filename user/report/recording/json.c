@@ -953,6 +953,7 @@ static int cmp_layer(const void *a, const void *b)
 	return c ? c : strcmp(x->l.root, y->l.root);
 }
 
+/* Puts a layer. Its key is its name, or "ROOT_CLASS:NAME" if another model has that name too. */
 static void put_layer(struct json *j, const struct named_layer *n, bool reserved)
 {
 	const struct model_layer *l = &n->l;
