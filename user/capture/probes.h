@@ -48,8 +48,8 @@ struct probes_opts {
 /* Loads the programs, for uprobe.multi or, without it in the kernel, for perf uprobes. NULL with
  * errno; *why (static text) names what the kernel or the user lacks. */
 struct probes *probes__load(const struct probes_opts *opts, const char **why);
-void probes__free(
-	struct probes *probes); /* detaches the probes unless they are shared; accepts NULL */
+/* Detaches the probes unless they are shared; accepts NULL. */
+void probes__free(struct probes *probes);
 /* A listed set for the same interpreter that is attached to no other hooks than these (HOOK_NR),
  * shared from now on; NULL: no such set. */
 struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_layout *py,
@@ -57,8 +57,8 @@ struct probes *probes__share(const struct probes_sets *sets, const struct mt_py_
 struct probes *probes__share_set(struct probes *probes); /* shares this set */
 /* Number of these programs in the group of processes (proc_group.h); 0: without a group. */
 uint32_t probes__group(const struct probes *probes);
-bool probes__have_multi(
-	const struct probes *probes);		     /* true if the probes use uprobe.multi links */
+/* True if the probes use uprobe.multi links. */
+bool probes__have_multi(const struct probes *probes);
 bool probes__sleepable(const struct probes *probes); /* true if the programs can wait for pages */
 /* True if these are the programs for kernels that lack a feature of features__missing(). */
 bool probes__old(const struct probes *probes);

@@ -106,8 +106,8 @@ struct facts *session__facts(struct session *session);
 void session__give_words(struct session *session, struct dict **dict, struct facts **facts);
 const struct proc *session__proc(const struct session *session);
 uint64_t session__now(const struct session *session); /* ns since start; 0 before attach */
-uint64_t session__start(
-	const struct session *session); /* clock__kernel() at the start; 0 before attach */
+/* clock__kernel() at the start; 0 before attach. */
+uint64_t session__start(const struct session *session);
 uint64_t session__events(const struct session *session); /* number of events passed to the sink */
 uint64_t session__lost(const struct session *session);	 /* number of lost records */
 /* The part of session__lost() that was lost although the ring had room, such as reports of PyTorch

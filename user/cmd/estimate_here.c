@@ -32,7 +32,8 @@ static const struct gpus_slice *find_slice(const struct gpus_answer *a, const ch
 }
 
 /* Finds the GPUs that CUDA shows, in its order. Returns their number, or -1: it is not certain. By
- * default CUDA lists the fastest GPU first. */
+ * default CUDA lists the fastest GPU first, so the machine's order is certain only for GPUs of one
+ * model. */
 static int order_gpus(const char *visible, unsigned order[NVML_DEVICES_MAX])
 {
 	const char *uuid[NVML_DEVICES_MAX], *by = getenv("CUDA_DEVICE_ORDER");

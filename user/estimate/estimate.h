@@ -38,8 +38,8 @@ enum figure_source {
 struct device_figure {
 	uint64_t bytes;
 	enum figure_source source;
-	const char
-		*from; /* the source in a few words: who measured it on which device; never NULL */
+	/* the source in a few words: who measured it on which device; never NULL */
+	const char *from;
 };
 
 struct device_kind {
@@ -121,8 +121,8 @@ struct estimate_args {
 	 * NULL: not given. */
 	const struct estimate_here *here;
 	struct device_figure context; /* memory of the CUDA context */
-	struct estimate_ranks_args
-		ranks;	       /* its member command is ignored: run.command has the command */
+	/* its member command is ignored: run.command has the command */
+	struct estimate_ranks_args ranks;
 	const char *rank_list; /* text of --rank if it is more than a number; otherwise NULL */
 	uint64_t steps, max_time, max_host_memory; /* as in struct estimate_run_opts */
 	bool min_vram, no_search; /* always search the smallest memory; never search it */

@@ -12,8 +12,8 @@
 /* The folder of a format that writes several files. */
 struct export_folder {
 	const char *path;
-	const char
-		*job; /* name of the job, a part of the files' paths; NULL: the recording's name */
+	/* name of the job, a part of the files' paths; NULL: the recording's name */
+	const char *job;
 	const char *host; /* name of the machine that made the recording; NULL: unknown */
 	bool force;	  /* replace existing files */
 };
@@ -21,8 +21,8 @@ struct export_folder {
 struct export_ctx {
 	FILE *out; /* NULL: the format writes to `folder` */
 	const struct export_folder *folder;
-	const char
-		*with; /* path of a torch.profiler trace that is merged into the file; NULL: none */
+	/* path of a torch.profiler trace that is merged into the file; NULL: none */
+	const char *with;
 	bool with_failed; /* set if end() failed because of the trace `with` */
 	const struct dict *dict;
 	const struct facts *facts;
@@ -88,8 +88,8 @@ struct export_job {
 	/* Path of the file to write; "-": standard output. NULL: memtrace-FORMAT-RECORDING in the
 	 * current folder; a "memtrace-" at the start of the recording's name is left out. */
 	const char *output;
-	const struct export_folder
-		*folder;    /* only for a format with to_folder; output is unused then */
+	/* only for a format with to_folder; output is unused then */
+	const struct export_folder *folder;
 	const char *device; /* device name; NULL: all */
 	const char *with;   /* path of a torch.profiler trace to merge; NULL: none */
 	bool force;	    /* replace an existing file */

@@ -28,8 +28,8 @@ void python__free(struct python *py);
 bool python__ended(const struct python *py);
 
 const struct proc *python__proc(const struct python *py);
-const struct pylayout *python__layout(
-	const struct python *py); /* with the interpreter's own offsets; owned by py */
+/* With the interpreter's own offsets; owned by py. */
+const struct pylayout *python__layout(const struct python *py);
 void python__version(const struct python *py, int *major, int *minor, int *micro);
 /* "3.12.1"; "3.10": the last part is not known; "3.14.7t": a free-threaded build. Returns buf. */
 const char *python__version_text(const struct python *py, char *buf, size_t size);

@@ -91,8 +91,8 @@ int mtr_rolling__finish(struct mtr_rolling *r);
 const struct mtr_ring_part *mtr_rolling__part(const struct mtr_rolling *r, uint32_t i);
 /* Returns the sums over all removed parts; NULL: no part was removed. */
 const struct mtr_ring_span *mtr_rolling__gap(const struct mtr_rolling *r);
-uint64_t mtr_rolling__used(
-	const struct mtr_rolling *r); /* bytes of the space that are in use now */
+/* Bytes of the space that are in use now. */
+uint64_t mtr_rolling__used(const struct mtr_rolling *r);
 /* Returns the largest number of bytes that were in use at one time. */
 uint64_t mtr_rolling__most_used(const struct mtr_rolling *r);
 /* Sets the bytes that are allocated and reserved on a device after the latest event; 0 for an

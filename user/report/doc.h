@@ -40,8 +40,8 @@ struct report_doc {
 	size_t fail_from;		       /* index of this recording's first result in fail */
 	const struct advice_list *advice;      /* source of "advice"; NULL: no --advice */
 	const struct scope_lines *scope_lines; /* source of lines in "scopes"; NULL: none */
-	const struct rolling_view
-		*rolling; /* folder that the recording is a part of, for "rolling"; NULL: none */
+	/* folder that the recording is a part of, for "rolling"; NULL: none */
+	const struct rolling_view *rolling;
 };
 
 /* Makes a document of a recording that was read, with all options 0. Borrows the analysis.

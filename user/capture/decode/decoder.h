@@ -16,8 +16,8 @@
  */
 struct decoder *decoder__new(const struct session_opts *opts, struct target *target,
 			     struct probes *probes, struct dict *dict, struct facts *facts);
-void decoder__free(
-	struct decoder *decoder); /* also frees d->calls, autograd, modules, native, host */
+/* Also frees d->calls, autograd, modules, native, host. */
+void decoder__free(struct decoder *decoder);
 
 /* Whether the len bytes at rec are a whole record of a known type. Check each record: without
  * privileges, the target itself writes into the ring. */

@@ -166,7 +166,7 @@ int phase_page__read(struct phase_page *page, uint64_t now, struct phase_record 
 			page->next++;
 			page->stuck = 0;
 		}
-		gaps += i < there;
+		gaps += i < there; /* the next record is late, or was overwritten */
 		if (i < there && n < most && !pass_gap(page, now, &chunk[i], there - i - 1))
 			break;
 	}
@@ -543,6 +543,7 @@ static void find_places(struct phases *p, const struct queue *queue, size_t end)
 	const struct mt_hdr *header;
 	size_t n = link_threads(p, cursors), pos = 0, len, c;
 
+	/* One pass: each thread's cursor goes through its pending records, in order of time. */
 	while ((header = queue__at(queue, &pos, end, &len))) {
 		for (c = 0; c < n && cursors[c].tid != header->tid; c++)
 			;

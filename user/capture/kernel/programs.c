@@ -214,7 +214,7 @@ static void *load_all(void *arg)
 {
 	struct programs *programs = arg;
 
-	programs->err = load(programs, programs->names, programs->n_names, 1);
+	programs->err = load(programs, programs->names, programs->n_names, /*n_parts=*/1);
 	__atomic_store_n(&programs->done, true, __ATOMIC_RELEASE);
 	return NULL;
 }

@@ -785,7 +785,8 @@ static struct programs *new_programs(const struct kernel_probes *kernel)
 	return programs__new(kernel->skel->obj, elf, size, kernel->p.multi);
 }
 
-/* Loads the programs that the capture begins with. 0 or -errno. */
+/* Loads the programs that the capture begins with, and if they may be sleepable, the twins that
+ * replace them later. 0 or -errno. */
 static int load_programs(struct kernel_probes *kernel, const struct probes_opts *opts)
 {
 	const char *names[FIRST_MAX], *twins[HOOK_NR];

@@ -65,9 +65,9 @@ struct session_opts {
 	 * it, or there is no group. */
 	uint32_t number;
 	struct clock_offset clock_offset;
-	struct inside_memory
-		*inside; /* memory shared with a child of ours that records itself; NULL:
-			    the kernel records the target. Never together with group */
+	/* memory shared with a child of ours that records itself; NULL: the kernel records the
+	 * target. Never together with group */
+	struct inside_memory *inside;
 };
 
 /* True if a process without PyTorch is recorded, too: its host memory. */

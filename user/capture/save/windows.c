@@ -972,7 +972,8 @@ static int end_at_mark(struct windows *windows, const struct event *event)
 static int take(struct windows *windows, const struct event *event)
 {
 	bool is_step = event->kind == EVENT_STEP;
-	bool news = false, ended, by_calls = windows->clock.by_calls;
+	bool news = false, ended;
+	bool by_calls = windows->clock.by_calls; /* before this event */
 	int err = apply_times(windows, event->time);
 
 	if (err)

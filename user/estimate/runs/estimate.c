@@ -466,6 +466,8 @@ int estimate__run(struct estimate *e)
 	int status = make_dir(e);
 
 	e->device = -1;
+	/* The run on the device that the user names. Only if it does not fit, another one without a
+	 * limit tells what the script needs. */
 	if (!status)
 		status = run_once_more(e, "named.mtr", e->args->vram, /*lean=*/false, &e->run);
 	if (status || !e->run.attached)

@@ -17,8 +17,8 @@ struct event_row {
 	uint64_t number;
 	const char *kind;   /* kind of event, "alloc" */
 	const char *device; /* device name; NULL: event without a device */
-	const char *
-		how; /* CUDA function, "cudaMalloc", or part of host memory; NULL: not applicable */
+	/* CUDA function, "cudaMalloc", or part of host memory; NULL: not applicable */
+	const char *how;
 	uint64_t size; /* bytes of the event or, for a free, of the freed block; 0: none or unknown */
 	uint64_t requested;	       /* requested bytes; 0: not known */
 	bool has_totals, has_reserved; /* allocated is valid; reserved is valid */

@@ -12,9 +12,9 @@
 struct passing {	    /* initialize with zeroes */
 	bool any;	    /* an event is waiting */
 	struct event event; /* the waiting event */
-	struct model_device
-		before; /* its device before the event; zeroes: the model had no such device */
-	size_t device;	/* index of the device of the last event, where a search begins */
+	/* its device before the event; zeroes: the model had no such device */
+	struct model_device before;
+	size_t device; /* index of the device of the last event, where a search begins */
 };
 
 /* Stores e as the waiting event. The model must not have processed it yet. */

@@ -905,10 +905,8 @@ static int put_entry(struct writer *w, const struct entry *e, const char *action
 	pickle__key(w->p, action);
 	if (e->action == OOM) {
 		pickle__key(w->p, "device_free");
-		pickle__int(
-			w->p,
-			(int64_t)
-				e->addr); /* add_alloc() stores the free bytes of the device here */
+		/* add_alloc() stores the free bytes of the device in addr */
+		pickle__int(w->p, (int64_t)e->addr);
 	} else {
 		pickle__key(w->p, "addr");
 		pickle__uint(w->p, e->addr);

@@ -30,8 +30,8 @@ const struct export_format *export__find(const char *name)
 struct export_run {
 	struct export_job job;
 	struct analysis *analysis;
-	struct analysis
-		*ahead; /* the same recording, processed to its end in advance; NULL: not needed */
+	/* the same recording, processed to its end in advance; NULL: not needed */
+	struct analysis *ahead;
 	struct outfile *file;
 	struct export_ctx ctx;
 	void *state;

@@ -255,7 +255,7 @@ static size_t next_word(const uint8_t *bytes, size_t at, size_t len)
  * part ends where the block ends. */
 static bool read_block(struct jemalloc *jemalloc, uint64_t start, struct block *ret, int *err)
 {
-	uint64_t words[5], size, end;
+	uint64_t words[5], size, end; /* [3] and [4]: address and size of the unused part */
 
 	if (!read_table(jemalloc, start, words, sizeof(words), err))
 		return false;

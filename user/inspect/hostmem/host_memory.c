@@ -931,6 +931,7 @@ int host_memory__charge_growth(struct host_memory *host, uint64_t rss)
 	uint64_t added;
 	int err;
 
+	/* Less growth is not worth the work. */
 	if (!host || host->running || !host->readings || rss < host->total + LOOK_GROWTH ||
 	    rss < host->total + least_growth())
 		return 0;

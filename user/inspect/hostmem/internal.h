@@ -140,8 +140,8 @@ int host_pymalloc__read(struct host_reading *reading);
 int host_glibc__read(struct host_reading *reading);
 int host_jemalloc__read(struct host_reading *reading);
 int host_tcmalloc__read(struct host_reading *reading);
-int host_jeprof__read(
-	struct host_reading *reading); /* jemalloc's sampler; adds to o->samples only */
+/* jemalloc's sampler; adds to o->samples only. */
+int host_jeprof__read(struct host_reading *reading);
 int host_mimalloc__read(struct host_reading *reading); /* after host_pymalloc__read() */
 int host_musl__read(struct host_reading *reading);
 /* Adds an allocator to the ledger, with unknown figures. map: index of a mapping of the file that

@@ -1045,7 +1045,8 @@ static int find_unwind_table(const struct elf *elf, uint64_t *vaddr, struct hdr 
 	return -ENOENT;
 }
 
-/* Finds the table's last entry with start <= vaddr. */
+/* Finds the last entry with start <= vaddr in the search table of .eh_frame_hdr. base: address of
+ * that section, to which starts are relative. */
 static int find_entry(const struct elf *elf, uint64_t table, uint32_t count, uint64_t base,
 		      uint64_t vaddr, struct entry *ret)
 {
@@ -1054,14 +1055,14 @@ static int find_entry(const struct elf *elf, uint64_t table, uint32_t count, uin
 
 	while (lo < hi) {
 		mid = lo + (hi - lo) / 2;
-		if (elf__read(elf, table + 8ull * mid, &en, sizeof(en)))
+		if (elf__read(elf, table + sizeof(en) * mid, &en, sizeof(en)))
 			return -ENOENT;
 		if (base + (uint64_t)(int64_t)en.start <= vaddr)
 			lo = mid + 1;
 		else
 			hi = mid;
 	}
-	if (!lo || elf__read(elf, table + 8ull * (lo - 1), ret, sizeof(*ret)))
+	if (!lo || elf__read(elf, table + sizeof(en) * (lo - 1), ret, sizeof(*ret)))
 		return -ENOENT;
 	return 0;
 }

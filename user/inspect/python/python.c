@@ -206,10 +206,9 @@ static uint32_t hexversion_of_sys(const struct python *py)
 	return digit;
 }
 
-/*
- * To 3.10 no symbol exports the version. A row is right if it leads to a sys.hexversion of the same
- * version. If sys does not exist yet, the file's name decides, and the micro version is not known.
- */
+/* To 3.10 no symbol exports the version. Tries the rows of the table of layouts from 3.8 on: a row
+ * is right if it leads to a sys.hexversion of the same version. If sys does not exist yet, the
+ * file's name decides, and the micro version is not known. */
 static int identify_by_sys(struct python *py, const char **why)
 {
 	int named = parse_minor(elf__soname(py->file[py->nr_files - 1].elf));
@@ -221,6 +220,7 @@ static int identify_by_sys(struct python *py, const char **why)
 		if (!use_row(py, /*major=*/3, minor, /*micro=*/-1, /*free_threaded=*/false))
 			continue;
 		hex = hexversion_of_sys(py);
+		/* one byte each: major, minor, micro, and the release level */
 		if (hex >> 16 == (0x300u | (unsigned)minor)) {
 			py->micro = (hex >> 8) & 0xff;
 			return 0;

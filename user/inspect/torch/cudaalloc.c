@@ -94,10 +94,11 @@ static void parse_stats(const struct cudaalloc *alloc, const uint8_t *p, size_t 
 	ret->ooms = proc__word(p + counts + OOMS);
 }
 
-/* Finds the device allocators. 0 or -errno. */
+/* Finds the device allocators, which the object has in a std::vector of pointers. -ESTALE: the
+ * object is another one, or changes now. 0 or -errno. */
 static int find_devices(struct cudaalloc *alloc)
 {
-	uint64_t object, vector[2], addrs[MAX_DEVICES];
+	uint64_t object, vector[2], addrs[MAX_DEVICES]; /* vector: begin and end */
 	size_t n;
 	int err = proc__read_u64(alloc->proc, alloc->slot, &object);
 

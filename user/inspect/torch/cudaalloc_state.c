@@ -239,7 +239,8 @@ static void add_raw(struct pass *pass, uint64_t pointer)
 	last->active |= (pointer & FROM_ACTIVE) != 0;
 }
 
-/* True if the fields of a Block in a known pool are possible. */
+/* True if the fields of a Block in a known pool are possible. No GPU has 2^48 bytes, or addresses
+ * from 2^56 on. */
 static bool in_range(const struct raw *raw)
 {
 	if (!raw->ptr || !raw->size || raw->size % SIZE_ALIGN || raw->size >> 48 ||

@@ -131,8 +131,8 @@ static int keep_tick(struct sink *sink, uint64_t now)
 	return 0;
 }
 
-/* Borrows dict and facts, which must outlive the result. bytes: size of the kept events, at
- * least 64 KiB. NULL: no memory. */
+/* Creates a buffer of the latest events. Borrows dict and facts, which must outlive it. bytes: its
+ * size, at least 64 KiB. NULL: no memory. */
 static struct live_save *new_save(pid_t pid, struct dict *dict, const struct facts *facts,
 				  uint64_t bytes)
 {

@@ -135,7 +135,8 @@ bool model__row_in_scope(const struct row *row, const char *name, struct scope_c
 #define LOC_KNOWN (1U << 15) /* in scopes.locs; bit i: the i-th function has the location */
 _Static_assert(STREAM_SCOPES <= 15, "a location's functions fit below LOC_KNOWN");
 
-/* Two names may mean one function: "rollout" and "train.py:rollout". */
+/* Returns LOC_KNOWN, and a bit for each function of --scope that the location belongs to. Two names
+ * may mean one function: "rollout" and "train.py:rollout". */
 static uint16_t examine_loc(struct model *m, uint32_t id)
 {
 	struct scopes *s = &m->scopes;

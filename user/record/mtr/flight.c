@@ -33,8 +33,8 @@ struct flight {
 	const struct facts *facts;
 	struct flight_opts opts;
 	struct live_set *base; /* live blocks before the first chunk */
-	struct chunk
-		*chunks; /* ring: first has the index of the oldest, room the number of entries */
+	/* ring: first has the index of the oldest, room the number of entries */
+	struct chunk *chunks;
 	uint32_t first, n_chunks, room;
 	uint64_t bytes, events;	      /* sums of the bytes and events in chunks */
 	struct mtr_encoder *enc;      /* has the newest events, which are in no chunk yet */

@@ -20,8 +20,8 @@ struct cursor {
 
 struct mtr_decoder {
 	const struct dict *dict;
-	struct dict_counts
-		counts; /* numbers of entries in dict, which does not grow within a block */
+	/* numbers of entries in dict, which does not grow within a block */
+	struct dict_counts counts;
 	struct cursor cols[MTR_COLS];
 	uint16_t allowed[EVENT_KINDS]; /* by kind: the fields (enum mtr_field) that it may have in a
 					  file of this version */

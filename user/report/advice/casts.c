@@ -42,13 +42,14 @@ static int list_parameters(const struct track *t, struct casts *casts)
 	const struct ablock *block;
 
 	for (uint32_t i = 0; (block = track__lasting(t, &i));) {
-		if (block->category != CATEGORY_PARAMETER || block->item != 4 || !block->owner)
+		if (block->category != CATEGORY_PARAMETER || block->item != sizeof(float) ||
+		    !block->owner)
 			continue;
 		if (array__grow(&casts->all, &casts->cap, casts->n + 1, sizeof(*casts->all)))
 			return -ENOMEM;
 		casts->all[casts->n++] = (struct cast){ .module = block->owner,
 							.name = block->name,
-							.size = block->size / 2 };
+							.size = block->size / 2 }; /* in 16 bits */
 	}
 	if (casts->n)
 		qsort(casts->all, casts->n, sizeof(*casts->all), cmp_cast);

@@ -210,6 +210,7 @@ static int pair_group(struct match *m, struct file *old_files, size_t nold, stru
 	scores = malloc(nold * nnew * sizeof(*scores));
 	if (!scores)
 		return -ENOMEM;
+	/* a row for each old file, a column for each new one */
 	for (size_t i = 0; i < nold * nnew; i++)
 		scores[i] = weigh_files(m, &old_files[i / nnew], &new_files[i % nnew]);
 	while (more && !err) {
@@ -219,7 +220,7 @@ static int pair_group(struct match *m, struct file *old_files, size_t nold, stru
 
 			if (old_files[i].taken)
 				continue;
-			best = find_best(scores + i * nnew, nnew, 1, new_files);
+			best = find_best(scores + i * nnew, nnew, /*step=*/1, new_files);
 			if (best == SIZE_MAX ||
 			    find_best(scores + best, nold, nnew, old_files) != i)
 				continue;

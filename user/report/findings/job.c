@@ -21,8 +21,8 @@ struct findings_job {
 	size_t n, cap;
 	/* After findings_job__finish(). */
 	struct shared {
-		const struct finding
-			*largest;      /* the shared finding, from the rank with the most bytes */
+		/* the shared finding, from the rank with the most bytes */
+		const struct finding *largest;
 		struct finding *owned; /* the same if it is about the ranks; NULL: it is in all */
 		bool *has;	       /* has[rank]: the rank has the finding */
 		size_t n;	       /* number of ranks that have it */

@@ -773,9 +773,9 @@ static void find_workers(struct ranks *r)
 	}
 }
 
-/* True if device i is to be reported. device: the requested one, -1: none. others: accelerators are
- * used, and only they are reported. Otherwise only "host" is, if it is there: it includes the CPU's
- * tensors. */
+/* True if device i is to be reported: the requested one, if any. device: its index, -1: none.
+ * Otherwise all used accelerators (others: there are some), or else only "host", which includes the
+ * CPU's tensors, or the CPU if there is no "host". */
 static bool is_reported(const struct analysis *a, size_t i, int device, bool others)
 {
 	int host = model__find_device(a->model, "host");

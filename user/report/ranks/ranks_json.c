@@ -267,6 +267,7 @@ static void put_groups(struct json *j, const struct ranks *r)
 	json__close_array(j);
 }
 
+/* Writes the ranks with slow steps: there, bytes and others are ns. */
 static void put_slow(struct json *j, const struct ranks *r)
 {
 	const struct outlier *all = r->slow.all;

@@ -741,6 +741,7 @@ struct judged {
 static void put_value(struct judged *judged, enum cond_figure figure, bool known, uint64_t value,
 		      uint64_t whole, enum figure exactness, const char *why)
 {
+	/* A lower bound has no upper bound; of an inexact value neither is known. */
 	uint64_t low = exactness == FIGURE_NOT_EXACT ? 0 : value;
 	uint64_t high = exactness <= FIGURE_SINCE_ATTACH ? value : UINT64_MAX;
 

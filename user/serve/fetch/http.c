@@ -482,7 +482,9 @@ static int next_wait(const struct http *h)
 	for (const struct call *c = h->calls; c; c = c->next) {
 		uint64_t left = c->wanted.after > now ? (c->wanted.after - now) / MS + 1 : 0;
 
-		if (!c->easy && *c->wanted.attempts < HTTP_OF_HOST && left < (uint64_t)least)
+		bool may_start = !c->easy && *c->wanted.attempts < HTTP_OF_HOST;
+
+		if (may_start && left < (uint64_t)least)
 			least = (int)left;
 	}
 	return least;

@@ -35,8 +35,8 @@
 /* The reader of host memory, and the reading under way, if there is one. */
 struct watch_host {
 	struct watch *w;
-	struct subprocess
-		process;  /* the child that reads; its pid is 0 without a reading under way */
+	/* the child that reads; its pid is 0 without a reading under way */
+	struct subprocess process;
 	int out;	  /* memfd for its struct reading; -1: none */
 	pid_t pid;	  /* the watched process that it reads */
 	uint64_t started; /* start of that process, as in struct watch_target */
