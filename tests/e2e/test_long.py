@@ -82,7 +82,7 @@ def churn(seconds=SECONDS):
 def test_rolls():
     folder, whole = scratch("run"), scratch("whole.mtr")
     target = churn()
-    recorders = [record(target.popen.pid, whole), record(target.popen.pid, folder + "/", "--rolling", "1M")]
+    recorders = [record(target.popen.pid, whole), record(target.popen.pid, folder + "/", "--rolling", "1M", "--cost", "off")]
     watcher = Watcher(folder)
     target.send()
     truth = json.loads(target.wait_line("^{", SECONDS + 60))
@@ -221,7 +221,7 @@ def test_of_several():
     targets = [churn(3), churn(3)]
     where = scratch()
     chosen = [option for target in targets for option in ("-p", str(target.popen.pid))]
-    recorders = [spawn([harness.TOOL, "record", *chosen, "--rolling", "1M", *output], root=True, cwd=where) for output in (("-o", folder), ())]
+    recorders = [spawn([harness.TOOL, "record", *chosen, "--rolling", "1M", "--cost", "off", *output], root=True, cwd=where) for output in (("-o", folder), ())]
     for recorder in recorders:
         recorder.wait_line("2 processes are traced", 60, stream="err")
     for target in targets:

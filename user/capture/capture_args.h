@@ -14,6 +14,7 @@ struct capture_args {
 	struct pick_args pick; /* choice of several processes; counts if pick_args__many(&pick) */
 	uint64_t duration;     /* ns; 0: until the process ends, or Ctrl-C */
 	bool children;	       /* follow child processes and their children */
+	bool chose_cost;       /* --cost was given */
 	/* Options of each session. The capture's loop sets the fields from `started` to `inside`. */
 	struct session_opts session;
 };
@@ -32,7 +33,9 @@ void capture_args__add_scope(struct argp_state *state, const char *scopes[STREAM
 /* Parses the argument of --cost, "1%" or "off"; calls argp_error() on errors. Returns the share, 0:
  * off. */
 double capture_args__parse_cost(struct argp_state *state, const char *arg);
-#define CAPTURE_COST "1%" /* --cost of captures that no person starts, by default */
+/* --cost of captures that no person starts or waits for, by default; the same as a share. */
+#define CAPTURE_COST "1%"
+#define CAPTURE_COST_SHARE 0.01
 /* Parses the argument of --pid; calls argp_error() on errors. */
 pid_t capture_args__parse_pid(struct argp_state *state, const char *arg);
 /* Parses the argument of --pid into *pid, for a command that takes one process. Calls argp_error()

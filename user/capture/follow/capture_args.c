@@ -183,6 +183,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		break;
 	case OPT_COST:
 		args->session.cost = capture_args__parse_cost(state, arg);
+		args->chose_cost = true;
 		break;
 	case OPT_CHILDREN:
 		args->children = true;

@@ -803,10 +803,25 @@ out:
 	return status;
 }
 
+/* Sets the limit on the cost of a recording that runs by itself for days, unless it was chosen.
+ * With probes on malloc, --cost is their limit, too. */
+static void choose_cost(struct recording *recording)
+{
+	struct capture_args *capture = &recording->loop.args;
+	bool by_itself = recording->args.rolling.size || recording->args.oom.kill;
+	bool inside = recording->loop.command && recording->loop.command->inside;
+
+	if (!by_itself || inside || capture->chose_cost || capture->session.malloc_probes)
+		return;
+	capture->session.cost = CAPTURE_COST_SHARE;
+	log_debug("--cost %s, since nobody waits for this recording", CAPTURE_COST);
+}
+
 int recording__run(struct recording *recording)
 {
 	int status = check(recording);
 
+	choose_cost(recording);
 	if (!status)
 		status = capture(recording);
 	tell_status(recording, /*output=*/NULL, "ended", NULL);
