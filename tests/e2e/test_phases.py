@@ -289,6 +289,46 @@ def test_trainer_callback():
     equal(told(m), step * 2 + ["begin evaluate", "end evaluate", "begin save", "end save"] + step, "records")
 
 
+def test_trainer_phases():
+    """What the training loop starts and what is called by hand, each once; a callback that is there is used."""
+    m, control = module(), Control()
+    remove = stand_in({"transformers": {"TrainerCallback": type("TrainerCallback", (), {})}})
+
+    class Trainer:
+        def __init__(self, callbacks):
+            self.callback_handler = types.SimpleNamespace(callbacks=callbacks)
+
+        def add_callback(self, callback):
+            self.callback_handler.callbacks.append(callback)
+
+        def evaluate(self):
+            self.callback_handler.callbacks[0].on_evaluate(None, None, control)
+            return 5
+
+        def _save_checkpoint(self):
+            self.callback_handler.callbacks[0].on_save(None, None, control)
+
+        def train(self):
+            c, = self.callback_handler.callbacks
+            c.on_step_begin(None, None, control)
+            control.should_evaluate = control.should_save = True
+            c.on_step_end(None, None, control)
+            self.evaluate()
+            self._save_checkpoint()
+            control.should_evaluate = control.should_save = False
+            c.on_train_end(None, None, control)
+
+    try:
+        for callbacks in ([], [m.trainer_callback()]):
+            trainer = m.trainer_phases(Trainer(callbacks))
+            equal(trainer.evaluate(), 5, "result of evaluate()")
+            trainer.train()
+    finally:
+        remove()
+    once = ["begin evaluate", "end evaluate", "begin train step", "end train step", "begin evaluate", "end evaluate", "begin save", "end save"]
+    equal(told(m), once * 2, "records")
+
+
 def test_lightning_callback():
     for library in ("lightning.pytorch", "pytorch_lightning"):
         m, base = module(), type("Callback", (), {})
@@ -325,7 +365,9 @@ def test_other_libraries():
         equal(a.backward(3), 3, "result of backward")
     equal(told(m), ["begin accumulate", "begin backward", "end backward", "end accumulate"], "records of Accelerate")
     m = module()
-    trainer = types.SimpleNamespace(_generate_and_score_completions=lambda x: x + 1, vllm_generation=types.SimpleNamespace(sync_weights=lambda: None))
+    own = types.SimpleNamespace(memtrace_steps_only=False)
+    trainer = types.SimpleNamespace(_generate_and_score_completions=lambda x: x + 1, vllm_generation=types.SimpleNamespace(sync_weights=lambda: None),
+                                    callback_handler=types.SimpleNamespace(callbacks=[own]))
     equal(m.trl_phases(trainer)._generate_and_score_completions(1), 2, "result of a rollout")  # pylint: disable=protected-access
     trainer.vllm_generation.sync_weights()
     equal(told(m), ["begin rollout", "end rollout", "begin weight sync", "end weight sync"], "records of TRL")
@@ -356,7 +398,7 @@ def test_real_libraries():
     step = ["begin train step", "end train step"]
     after = ["begin evaluate", "end evaluate", "begin save", "end save"]
     batch = ["begin accumulate", "begin backward", "end backward", "end accumulate"]
-    for library, want in (("transformers", (step * 2 + after) * 2), ("lightning", (step * 2 + ["begin validate", "end validate"]) * 2),
+    for library, want in (("transformers", (step * 2 + after) * 2 + after[:2] + (step * 2 + after) * 2 + ["begin predict", "end predict"]), ("lightning", (step * 2 + ["begin validate", "end validate"]) * 2),
                           ("accelerate", batch * 2 + ["begin save", "end save"]), ("trl", None)):
         done = subprocess.run([python("zoo"), os.path.join(WORKLOADS, "zoo", "phased.py"), WHEEL, library], capture_output=True, text=True, check=False)
         equal(done.returncode, 0, "%s: %s" % (library, done.stderr[-2000:]))

@@ -185,6 +185,25 @@ def test_calls_of_several_processes():
         equal([v[name] * MIB for _, v in events if name in v], [of_step(s, "cpu")[1] for s in steps], "event file")
 
 
+def test_runs_without_steps():
+    """A server that calls no module: the runs of its phase have figures, while it runs and at the end of the recording."""
+    job, path = Job(MODULE), scratch("server.mtr")
+    recorder, watch = job.record(path), Watch(job.pid)
+    told = [job.do("request", mib) for mib in SIZES]
+    watch.until(lambda: watch.steps, "the first runs")
+    told.append(job.do("request", 90))
+    harness.interrupt(recorder)
+    equal(recorder.wait(60), 0, "exit code of record: %s" % recorder.stderr())
+    watch.until(lambda: job.pid in watch.reader.ends, "the end of the recorder")
+    job.p.stop()
+    equal([(s.by, s.number, s.scopes[0]["runs"]) for s in watch.steps], [("scope", 4, 4), ("scope", 5, 1)], "runs")
+    for step, of in zip(watch.steps, (told[:4], told[4:])):
+        at = "memtrace/scope/request/cuda_0/"
+        equal({n: v for n, v in step.values().items() if "/cpu/" not in n},
+              {"memtrace/scope/request/run": step.number, at + "peak_MiB": max(t["peak"] for t in of) / MIB,
+               at + "reserved_MiB": max(t["reserved"] for t in of) / MIB, at + "kept_MiB": 1.0}, "figures")
+
+
 def test_latest_in_the_job():
     """latest() of the job itself: nothing without a recorder; then the values of its last step, also where they come late."""
     job = Job()

@@ -5,6 +5,7 @@ after line N. With wandb it logs each step to W&B, with what figures.latest() sa
 
     step MIB    a step with that much temporary memory: PyTorch's own peak in it, and allocated and reserved bytes after it
     hold MIB    one more tensor that stays
+    request MIB a phase with that much temporary memory, of which 1 MiB stays, without a call of a module
     latest      what figures.latest() of the module FIGURES.py says
 
 torch >= 1.13, Python >= 3.8; on a GPU or in the dry run.
@@ -72,6 +73,12 @@ def main():
                 run.log({"loss": n, **module.latest()})
         elif word == "hold":
             held.append(torch.empty(int(mib[0]) * MIB, dtype=torch.uint8, device="cuda"))
+        elif word == "request":
+            with phase("request"):
+                torch.cuda.reset_peak_memory_stats()
+                torch.empty(int(mib[0]) * MIB, dtype=torch.uint8, device="cuda")
+                held.append(torch.empty(MIB, dtype=torch.uint8, device="cuda"))
+                told = {"peak": torch.cuda.max_memory_allocated(), "reserved": torch.cuda.max_memory_reserved()}
         elif word == "latest":
             told = module.latest()
         print("done", n + 1, json.dumps(told), flush=True)

@@ -54,6 +54,10 @@ def with_transformers():
         arguments = TrainingArguments(folder, max_steps=4, per_device_train_batch_size=2, gradient_accumulation_steps=2, eval_strategy="steps",
                                       eval_steps=2, save_strategy="steps", save_steps=2, report_to=[], disable_tqdm=True, use_cpu=True)
         Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:4], callbacks=[phases.trainer_callback()]).train()
+        trainer = phases.trainer_phases(Trainer(model=model, args=arguments, train_dataset=rows, eval_dataset=rows[:4]))
+        trainer.evaluate()
+        trainer.train()
+        trainer.predict(rows[:4])
 
 
 def with_lightning():
@@ -102,7 +106,7 @@ def with_trl():
         arguments = GRPOConfig(folder, max_steps=2, per_device_train_batch_size=2, num_generations=2, max_completion_length=4, report_to=[],
                                disable_tqdm=True, use_cpu=True, bf16=False, save_strategy="no", logging_steps=10000)
         trainer = GRPOTrainer(model=model, args=arguments, reward_funcs=lambda completions, **_: [float(len(c)) for c in completions],
-                              train_dataset=data, processing_class=tokenizer(), callbacks=[phases.trainer_callback()])
+                              train_dataset=data, processing_class=tokenizer())
         phases.trl_phases(trainer).train()
 
 

@@ -29,6 +29,7 @@ AT_ONCE = 4096  # messages that a call reads at most
 RECORDERS = 64  # recorders that are read at the same time
 DEVICES, SCOPES = 64, 64  # of a step
 NAME = 128  # characters of a name
+KEYS = 8192  # processes, and scopes of processes without steps
 MIB = 1 << 20
 
 
@@ -44,12 +45,15 @@ def folders():
 class Step:
     """A step that has ended. Figures are bytes. number: the job's own number of the step if the optimizer counts them, otherwise
     counted in the recording. by: "optimizer", or "call" of the model in a job without an optimizer. whole: False for a step that was
-    under way when the recorder attached; its peak may have been higher."""
+    under way when the recorder attached; its peak may have been higher. In a job without steps, by is "scope": number is that of a run
+    of the only one in scopes."""
     __slots__ = ("pid", "rank", "by", "number", "time", "seconds", "whole", "lost", "devices", "host", "scopes")
 
     def values(self, prefix="memtrace/"):
         """{name: value} for a logger: MiB, exact to the byte, because 1/1048576 has an exact double."""
         found = {prefix + "step": self.number}
+        if self.by == "scope":
+            found = {"%sscope/%s/run" % (prefix, plain_path(self.scopes[0]["scope"])): self.number}
         if self.whole and self.seconds is not None:
             found[prefix + "step_seconds"] = self.seconds
         for d in shown(self.devices):
@@ -64,7 +68,7 @@ class Step:
             found[prefix + "host/resident_MiB"] = self.host / MIB
         for s in self.scopes:
             for d in shown(s["devices"]):
-                at = "%sscope/%s/%s/" % (prefix, plain(s["scope"].replace(" > ", ".")), plain(d["device"]))
+                at = "%sscope/%s/%s/" % (prefix, plain_path(s["scope"]), plain(d["device"]))
                 found[at + "peak_MiB"] = d["peak_allocated"] / MIB
                 if "peak_reserved" in d:
                     found[at + "reserved_MiB"] = d["peak_reserved"] / MIB
@@ -81,6 +85,15 @@ def shown(devices):
 def plain(name):
     """A name that every logger accepts: cuda:0 is cuda_0."""
     return re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+
+
+def plain_path(scope):
+    return plain(scope.replace(" > ", "."))
+
+
+def is_axis(name):
+    """The first of a step's values: its number, or that of the run."""
+    return name.endswith(("/step", "/run"))
 
 
 # ---- what a recorder sends is checked, whoever it is ----
@@ -146,9 +159,21 @@ def step_of(o):
     if not isinstance(host, dict):
         raise Damaged("host")
     step.host = number(host, "resident") if "resident" in host else None
-    step.scopes = [{"scope": name_of(s, "scope", 1024), "runs": number(s, "runs"),
-                    "devices": [device_of(d, ("peak_allocated",), ("kept", "peak_reserved", "end")) for d in list_of(s, "devices", DEVICES)]}
-                   for s in list_of(o, "scopes", SCOPES)]
+    step.scopes = [scope_of(s) for s in list_of(o, "scopes", SCOPES)]
+    return step
+
+
+def scope_of(o):
+    return {"scope": name_of(o, "scope", 1024), "runs": number(o, "runs"),
+            "devices": [device_of(d, ("peak_allocated",), ("kept", "peak_reserved", "end")) for d in list_of(o, "devices", DEVICES)]}
+
+
+def run_of(o):
+    """The last runs of a scope, in a job without steps."""
+    step = Step()
+    step.pid, step.rank, step.number, step.by = number(o, "pid"), None, number(o, "run"), "scope"
+    step.time = float(number(o, "time", default=time.time(), kinds=(int, float), most=1 << 40))
+    step.seconds, step.whole, step.lost, step.devices, step.host, step.scopes = None, True, 0, [], None, [scope_of(o)]
     return step
 
 
@@ -205,7 +230,7 @@ class Reader:
         self.pid, self.folder, self.made_by = pid, folder, os.getpid()
         self.recorders, self.looked = {}, None
         self.readers = {}  # by PID: path of the recorder whose steps count
-        self.last = {}  # by PID: number of the last step
+        self.last = {}  # by PID, or PID and scope: number of the last step or run
         self.damaged = 0  # messages that were none
         self.ends = {}  # by PID: reason why the last recording ended
 
@@ -285,7 +310,7 @@ class Reader:
         kind = o.get("kind")
         if kind == "hello":
             r.you = number(o, "you")
-        if kind not in ("process", "step", "end"):
+        if kind not in ("process", "step", "scope", "end"):
             return None
         pid = number(o, "pid")
         if self.pid is not None and pid != (r.you if self.pid == "self" else self.pid):
@@ -298,17 +323,20 @@ class Reader:
         if kind == "end":
             self.ends[pid] = str(o.get("reason"))[:NAME]
             return None
-        step = step_of(o)
+        step = run_of(o) if kind == "scope" else step_of(o)
+        key = (pid, step.scopes[0]["scope"]) if kind == "scope" else pid
+        if len(self.last) > KEYS:
+            raise Damaged("too many scopes")
         rank = r.ranks.get(pid, -1)
         step.rank = rank if rank >= 0 else None
-        last = self.last.get(pid, 0)
+        last = self.last.get(key, 0)
         if "job_step" not in o:
             # Another recorder counts from 1 again. Its steps follow those that were read before.
-            offset = r.offsets.setdefault(pid, last + 1 - step.number if step.number <= last else 0)
+            offset = r.offsets.setdefault(key, last + 1 - step.number if step.number <= last else 0)
             step.number += offset
         elif step.number <= last:
             return None
-        self.last[pid] = step.number
+        self.last[key] = step.number
         return step
 
 
@@ -321,7 +349,10 @@ def latest():
     if not _own:
         _own.extend((Reader(), {}))
     steps = _own[0].read()
-    if steps:
+    if steps and steps[-1].by == "scope":
+        for step in steps:  # one for each scope
+            _own[1].update(step.values())
+    elif steps:
         _own[1] = steps[-1].values()
     elif not _own[0].recorders:
         _own[1] = {}
@@ -381,7 +412,7 @@ class TensorBoard:
     def log(self, values, step, when):
         summary = b""
         for tag, value in values.items():
-            if tag.endswith("/step"):
+            if is_axis(tag):
                 continue
             short = struct.pack("<f", value)
             rest = (value - struct.unpack("<f", short)[0]) * MIB if tag.endswith("_MiB") else 0
@@ -407,11 +438,11 @@ class Wandb:
         self.run, self.axes = run, set()
 
     def log(self, values, step, when):
-        axis = [name for name in values if name.endswith("/step")][0]
+        axis = next(filter(is_axis, values))
         if axis not in self.axes:
             self.axes.add(axis)
             self.run.define_metric(axis)
-            self.run.define_metric(axis[:-len("step")] + "*", step_metric=axis)
+            self.run.define_metric(axis.rpartition("/")[0] + "/*", step_metric=axis)
         self.run.log(values)
 
     def close(self):
@@ -434,7 +465,7 @@ class MLflow:
         self.run_id = run_id
 
     def log(self, values, step, when):
-        metrics = [self.metric(name, float(value), int(when * 1000), step) for name, value in values.items() if not name.endswith("/step")]
+        metrics = [self.metric(name, float(value), int(when * 1000), step) for name, value in values.items() if not is_axis(name)]
         for i in range(0, len(metrics), 1000):  # as many as a request may have
             self.client.log_batch(self.run_id, metrics=metrics[i:i + 1000])
 

@@ -29,7 +29,7 @@ import threading
 import time
 import warnings
 
-__all__ = ["accelerate_phases", "lightning_callback", "phase", "ray_train_loop", "trainer_callback", "trl_phases"]
+__all__ = ["accelerate_phases", "lightning_callback", "phase", "ray_train_loop", "trainer_callback", "trainer_phases", "trl_phases"]
 
 ROOM = 1024  # records; a recorder reads them every 10 ms
 HEAD = struct.Struct("8sIIII104x")
@@ -347,20 +347,22 @@ def trainer_callback():
 
         Trainer(..., callbacks=[trainer_callback()])
 
-    A step has all its batches of gradient accumulation. Put trainer.evaluate() that you call yourself into a phase of your own: the
-    library says only when it ends.
+    A step has all its batches of gradient accumulation. The library does not tell a callback when trainer.evaluate() that you call
+    yourself begins: trainer_phases() has that, too.
     """
     from transformers import TrainerCallback
 
     class MemtraceCallback(TrainerCallback):
+        memtrace_steps_only = False  # the methods of the trainer are in phases themselves
+
         def __init__(self):
             self._open = _Open()
 
-        def _next(self, control):
+        def _next(self, evaluates, saves):
             """What follows a step or an epoch, in this order."""
-            if control.should_evaluate:
+            if evaluates and not self.memtrace_steps_only:
                 self._open.begin("evaluate")
-            elif control.should_save:
+            elif saves and not self.memtrace_steps_only:
                 self._open.begin("save")
 
         def on_step_begin(self, args, state, control, **kwargs):
@@ -368,16 +370,15 @@ def trainer_callback():
 
         def on_step_end(self, args, state, control, **kwargs):
             self._open.end("train step")
-            self._next(control)
+            self._next(control.should_evaluate, control.should_save)
 
         def on_epoch_end(self, args, state, control, **kwargs):
             self._open.end("train step")
-            self._next(control)
+            self._next(control.should_evaluate, control.should_save)
 
         def on_evaluate(self, args, state, control, **kwargs):
             self._open.end("evaluate")
-            if control.should_save:
-                self._open.begin("save")
+            self._next(False, control.should_save)
 
         def on_save(self, args, state, control, **kwargs):
             self._open.end("save")
@@ -386,6 +387,20 @@ def trainer_callback():
             self._open.end_all()
 
     return MemtraceCallback()
+
+
+def trainer_phases(trainer):
+    """Names the phases of a transformers.Trainer, or one of TRL: train step, evaluate, predict, save. Also those that you call yourself.
+
+        trainer = trainer_phases(Trainer(...))
+    """
+    own = [c for c in trainer.callback_handler.callbacks if hasattr(c, "memtrace_steps_only")]
+    if not own:
+        own = [trainer_callback()]
+        trainer.add_callback(own[0])
+    for callback in own:
+        callback.memtrace_steps_only = True
+    return _wrap(trainer, {"evaluate": "evaluate", "predict": "predict", "_save_checkpoint": "save"})
 
 
 def lightning_callback():
@@ -461,12 +476,14 @@ def accelerate_phases(accelerator):
 
 
 def trl_phases(trainer):
-    """Names the phases of a TRL trainer that generates (GRPO, RLOO, OnlineDPO): rollout, generate, weight sync, loss, evaluate.
+    """Names the phases of a TRL trainer that generates (GRPO, RLOO, OnlineDPO): those of trainer_phases(), and rollout, generate, weight
+    sync, loss.
 
-        trainer = trl_phases(GRPOTrainer(..., callbacks=[trainer_callback()]))
+        trainer = trl_phases(GRPOTrainer(...))
     """
+    trainer_phases(trainer)
     _wrap(trainer, {"_generate_and_score_completions": "rollout", "_generate_single_turn": "generate", "_move_model_to_vllm": "weight sync",
-                    "compute_loss": "loss", "evaluate": "evaluate"})
+                    "compute_loss": "loss"})
     engine = getattr(trainer, "vllm_generation", None)
     if engine is not None:
         _wrap(engine, {"sync_weights": "weight sync"})

@@ -25,9 +25,10 @@
  */
 #define HOLD_NS UINT64_C(20000000000)
 #define HELD 512	  /* steps that wait at most */
-#define SCOPES_OF_STEP 32 /* scopes in a message at most */
-#define SCOPES_TEXT 32768 /* bytes of a message beyond which no further scope is added */
-#define SCOPE_PATH 256	  /* bytes of a scope's name, with those around it */
+#define SCOPES_OF_STEP 32 /* scopes in a message, or messages about scopes at a time, at most */
+#define RUNS_NS UINT64_C(1000000000) /* time between two messages about a scope without steps */
+#define SCOPES_TEXT 32768	     /* bytes of a message beyond which no further scope is added */
+#define SCOPE_PATH 256		     /* bytes of a scope's name, with those around it */
 
 struct held {
 	bool is_call; /* not an optimizer's step */
@@ -42,10 +43,12 @@ struct step_process {
 	pid_t pid;
 	bool user_known;
 	uid_t uid;
-	uint64_t start; /* ns since 1970; 0: not known */
-	bool are_calls; /* the steps counted in `steps` are calls */
-	uint64_t steps; /* steps that were noted */
-	bool begun;	/* the message "process" was sent, and steps do not wait */
+	uint64_t start;	    /* ns since 1970; 0: not known */
+	bool are_calls;	    /* the steps counted in `steps` are calls */
+	uint64_t steps;	    /* steps that were noted */
+	bool told;	    /* the message "process" was sent */
+	bool begun;	    /* steps do not wait any longer */
+	uint64_t runs_told; /* when send_runs() was called, ns since the attach */
 	struct held *held;
 	size_t nheld, room_held;
 	struct step_process *next;
@@ -144,14 +147,15 @@ static void put_host(struct json *j, const struct model *m)
 	json__close_object(j);
 }
 
-/* Adds the runs of a scope that ended since the step before. */
-static void put_scope(struct json *j, const struct model *m, size_t i)
+/* Adds the runs of a scope that ended since the last message about it. Returns the number of the
+ * last one in its scope, from 1; 0: no device has figures of them. */
+static uint64_t put_scope(struct json *j, const struct model *m, size_t i)
 {
 	struct model_scope scope;
 	char path[SCOPE_PATH];
+	uint64_t run = 0;
 
 	model__scope(m, i, &scope);
-	json__open_object(j, NULL);
 	json__string(j, "scope", text__clean(path, sizeof(path), scope.path, strlen(scope.path)));
 	json__uint(j, "runs", model__scope_recent_runs(m, i));
 	json__open_array(j, "devices");
@@ -161,6 +165,7 @@ static void put_scope(struct json *j, const struct model *m, size_t i)
 
 		if (!model__scope_recent(m, i, d, &level))
 			continue;
+		run = level.run;
 		model__device(m, d, &device);
 		json__open_object(j, NULL);
 		json__string(j, "device", device.name);
@@ -173,7 +178,7 @@ static void put_scope(struct json *j, const struct model *m, size_t i)
 		json__close_object(j);
 	}
 	json__close_array(j);
-	json__close_object(j);
+	return run;
 }
 
 /* Adds the scopes that ran in this step. Those that find no room come with a later step. */
@@ -189,7 +194,9 @@ static void put_scopes(struct paper *paper, struct model *m)
 			continue;
 		if (ftell(paper->out) > SCOPES_TEXT)
 			break;
+		json__open_object(paper->json, NULL);
 		put_scope(paper->json, m, i);
+		json__close_object(paper->json);
 		model__scope_forget_recent(m, i);
 		put++;
 	}
@@ -264,15 +271,16 @@ static void put_fact(struct json *j, const struct step_process *p, const char *n
 		json__string(j, name, value);
 }
 
-/* Sends the message that begins a process. */
+/* Sends the message that begins a process, once. */
 static void send_process(struct step_process *p)
 {
 	struct paper paper;
 	uint64_t rank;
 	char *text;
 
-	if (paper__open(&paper))
+	if (p->told || paper__open(&paper))
 		return;
+	p->told = true;
 	json__string(paper.json, "kind", "process");
 	json__int(paper.json, "pid", p->pid);
 	if (facts__number(p->live->facts, "rank", &rank))
@@ -307,8 +315,7 @@ static void send_held(struct step_process *p)
 {
 	bool are_calls = model__steps_are_calls(p->live->model);
 
-	if (!p->begun)
-		send_process(p);
+	send_process(p);
 	p->begun = true;
 	for (size_t i = 0; i < p->nheld; i++) {
 		if (p->held[i].is_call && !are_calls)
@@ -330,15 +337,62 @@ static void send_if_due(struct step_process *p, uint64_t now)
 		send_held(p);
 }
 
+static void find_start(struct step_process *p)
+{
+	const char *start = facts__get(p->live->facts, "start");
+
+	if (!p->start && start && text__parse_date(start, &p->start))
+		p->start = 0;
+}
+
+/* Sends the runs of a scope of a process without steps. now: ns since the attach. */
+static void send_runs_of(struct step_process *p, size_t i, uint64_t now)
+{
+	struct paper paper;
+	uint64_t run;
+	char *text;
+
+	if (paper__open(&paper))
+		return;
+	json__string(paper.json, "kind", "scope");
+	json__int(paper.json, "pid", p->pid);
+	if (p->start)
+		json__seconds(paper.json, "time", p->start + now, 3);
+	run = put_scope(paper.json, p->live->model, i);
+	json__uint(paper.json, "run", run);
+	text = paper__close(&paper);
+	if (text && run)
+		step_messages__add(p->figures->messages, p->uid, text);
+	else
+		free(text);
+}
+
+/* Sends the runs of scopes that ended, if the process has no steps, with which they would come.
+ * now: ns since the attach. */
+static void send_runs(struct step_process *p, uint64_t now)
+{
+	struct model *m = p->live->model;
+	size_t sent = 0;
+
+	if (model__steps(m))
+		return;
+	p->runs_told = now;
+	for (size_t i = 0; i < model__scopes(m) && sent < SCOPES_OF_STEP; i++) {
+		if (!model__scope_recent_runs(m, i))
+			continue;
+		find_start(p);
+		send_process(p);
+		send_runs_of(p, i, now);
+		model__scope_forget_recent(m, i);
+		sent++;
+	}
+}
+
 /* Notes the step that has ended with the last event. Returns 0 or -ENOMEM. */
 static int note_step(struct step_process *p)
 {
-	const char *start;
-
 	find_user(p);
-	start = facts__get(p->live->facts, "start");
-	if (!p->start && start && text__parse_date(start, &p->start))
-		p->start = 0;
+	find_start(p);
 	if (array__grow(&p->held, &p->room_held, p->nheld + 1, sizeof(*p->held)))
 		return -ENOMEM;
 	p->held[p->nheld] = (struct held){
@@ -386,7 +440,13 @@ static int on_event(void *process, const struct event *e)
 
 static int on_tick(void *process, uint64_t now)
 {
-	send_if_due(process, now);
+	struct step_process *p = process;
+
+	send_if_due(p, now);
+	if (model__scopes(p->live->model))
+		find_user(p); /* while it is there */
+	if (now >= HOLD_NS && now - p->runs_told >= RUNS_NS)
+		send_runs(p, now);
 	return 0;
 }
 
@@ -433,10 +493,11 @@ static void end(void *process, const char *reason, uint64_t duration)
 	char *text;
 
 	p->live->now = duration;
+	send_runs(p, duration);
 	live_proc__end(p->live, "has ended"); /* a call that was under way ends, too */
 	if (!look_for_step(p) && p->nheld)
 		send_held(p);
-	if (p->begun && !paper__open(&paper)) {
+	if (p->told && !paper__open(&paper)) {
 		json__string(paper.json, "kind", "end");
 		json__int(paper.json, "pid", p->pid);
 		json__string(paper.json, "reason", reason);
