@@ -13,7 +13,7 @@ from bench.peers import WORKLOADS
 
 JOB = "launch-bound"
 LEAK = 64 << 10  # bytes a step
-WINDOWS = {"untraced": 10, tools.LIMITED: 36}  # in --seconds: 8 and 29 s
+WINDOWS = {"untraced": 7.5, tools.LIMITED: 30}  # in --seconds: 6 and 24 s
 
 
 def mean_step(target, seconds):
