@@ -569,7 +569,7 @@ static __noinline int first_frame_sleepable(struct scratch *walk, struct thread_
 	return 0;
 }
 
-#define QUICK_READ 2048
+#define QUICK_READ 4096
 
 /* Reads the frames from walk->frame to the first one that called the module, if they are close. */
 static __always_inline void read_own_frames(struct scratch *walk, const struct module_entry *entry)
