@@ -662,6 +662,7 @@ static int open_calls(struct decoder *decoder)
 	decoder->calls = calls;
 	calls->first_free = NO_INDEX;
 	calls->status = proc__open_own(decoder->target->proc, "status");
+	calls->statm = proc__open_own(decoder->target->proc, "statm");
 	calls->done = calloc(cuda__functions(), sizeof(*calls->done));
 	calls->failed = calloc(cuda__functions(), sizeof(*calls->failed));
 	for (i = 0; i < SPACE_NR; i++)
@@ -734,6 +735,8 @@ void cuda_calls__free(struct cuda_calls *calls)
 	nvml__free(calls->smi);
 	if (calls->status >= 0)
 		close(calls->status);
+	if (calls->statm >= 0)
+		close(calls->statm);
 	free(calls->taken);
 	free(calls->done);
 	free(calls->failed);

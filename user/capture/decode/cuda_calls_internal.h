@@ -90,9 +90,11 @@ struct cuda_calls {
 	/* Calls with unreadable arguments, without room to keep them, and at an address that was
 	 * taken already. */
 	uint64_t unreadable, forgotten, replaced;
-	int status;		       /* descriptor of /proc/PID/status, -1: unreadable */
+	int status, statm;	       /* files of /proc/PID, -1: unreadable */
 	uint64_t lib_kib;	       /* mapped_library_kib() at the last scan */
+	uint64_t pages;		       /* mapped_pages() when status was read */
 	uint64_t next_look, next_scan; /* earliest times, ns since start */
+	uint64_t next_sure;	       /* then status is read in any case */
 	struct nvml *smi; /* source of the driver's figures; NULL: the process does not use CUDA so
 			     far */
 	uint64_t dry_run; /* address of the dry-run library's table, 0: not a dry run */

@@ -24,6 +24,7 @@
 #include "inspect/torch.h"
 
 #define LOOK_EVERY 20000000ULL	/* ns between two checks whether more code is mapped */
+#define SURE_EVERY 200000000ULL /* ns between two checks that do not rely on the size of the map */
 #define SCAN_EVERY 100000000ULL /* ns between two scans of the mapped files */
 #define FILES_MAX 65536		/* about as many as a process can map */
 
@@ -41,6 +42,32 @@ static uint64_t mapped_library_kib(const struct cuda_calls *calls)
 	buf[n] = '\0';
 	at = strstr(buf, "\nVmLib:");
 	return at ? strtoull(at + 7, NULL, 10) : 0;
+}
+
+/* Pages that the process maps: the first number of statm, which the kernel writes ten times as fast
+ * as status. 0: unreadable. */
+static uint64_t mapped_pages(const struct cuda_calls *calls)
+{
+	char buf[128];
+	ssize_t n = calls->statm < 0 ? -1 : pread(calls->statm, buf, sizeof(buf) - 1, 0);
+
+	if (n <= 0)
+		return 0;
+	buf[n] = '\0';
+	return strtoull(buf, NULL, 10);
+}
+
+/* True if libraries may have been mapped since the last scan. */
+static bool may_have_more(struct cuda_calls *calls, uint64_t now)
+{
+	uint64_t pages = mapped_pages(calls);
+
+	/* As many pages may be unmapped as a library has, so look for certain now and then. */
+	if (pages && pages == calls->pages && now < calls->next_sure)
+		return false;
+	calls->pages = pages;
+	calls->next_sure = now + SURE_EVERY;
+	return mapped_library_kib(calls) != calls->lib_kib;
 }
 
 /* A key for a mapped file, from its device and inode. */
@@ -479,7 +506,7 @@ void cuda_calls__look(struct decoder *decoder, uint64_t now)
 		return;
 	calls->next_look = now + LOOK_EVERY;
 	cuda_figures__open(decoder);
-	if (now < calls->next_scan || mapped_library_kib(calls) == calls->lib_kib)
+	if (now < calls->next_scan || !may_have_more(calls, now))
 		return;
 	calls->next_scan = now + SCAN_EVERY;
 	cuda_files__scan(decoder);

@@ -339,16 +339,17 @@ static bool open_page(struct phases *p, int number)
 	return true;
 }
 
-/* Opens the areas that the process has made. While it has none, a look is 4 calls that fail. */
+/* Opens the areas that the process has made, which have the first free descriptors from first_fd
+ * on. While it has none, a look is a call that fails. */
 static void open_pages(struct phases *p)
 {
-	bool any = false;
+	int i = 0;
 
 	if (p->drained < p->next_look)
 		return;
-	for (int i = 0; i < PAGES && p->n_pages < PAGES; i++)
-		any |= open_page(p, p->first_fd + i);
-	if (any)
+	while (i < PAGES && p->n_pages < PAGES && open_page(p, p->first_fd + i))
+		i++;
+	if (i)
 		p->next_look = p->drained + LOOK_EVERY;
 }
 
