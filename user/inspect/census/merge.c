@@ -276,12 +276,44 @@ static int make_abouts(const struct reading *reading, const struct abouts *about
 	return 0;
 }
 
+static bool is_same_about(const struct census_about *a, const struct census_about *b)
+{
+	return !strcmp(a->name, b->name) && !strcmp(a->module, b->module) &&
+	       !strcmp(a->cls, b->cls) && !strcmp(a->root, b->root) && a->ndim == b->ndim &&
+	       a->dtype == b->dtype && !memcmp(a->shape, b->shape, sizeof(a->shape));
+}
+
+/* Sets same[i] to the first entry that is equal to entry i: one text may stand at several offsets,
+ * because a large container is examined in several turns. Returns 0 or -ENOMEM. */
+static int find_equal_abouts(const struct census_state *state, uint32_t *same)
+{
+	struct hash_seed seed = hash__seed();
+	struct map64 *firsts = map64__new();
+	uint64_t first;
+	int err = firsts ? 0 : -ENOMEM;
+
+	for (size_t i = 0; i < state->nabout && !err; i++) {
+		const struct census_about *about = &state->about[i];
+		uint64_t hash = hash__bytes(seed, about->name, strlen(about->name)) ^
+				hash__bytes(seed, about->shape, sizeof(about->shape));
+
+		same[i] = (uint32_t)i;
+		if (!map64__get(firsts, hash, &first))
+			err = map64__set(firsts, hash, i);
+		else if (is_same_about(&state->about[first], about))
+			same[i] = (uint32_t)first;
+	}
+	map64__free(firsts);
+	return err;
+}
+
 /* Sets name, module, shape and type of all storages. */
 static int describe_storages(struct reading *reading, const struct pytensor *tensors,
 			     const struct label *labels, struct census_state *state,
 			     struct best *best)
 {
 	struct abouts abouts = { .at = map64__new(), .seed = hash__seed() };
+	uint32_t *same = NULL;
 	int err = abouts.at ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < state->ntensors; i++) {
@@ -299,16 +331,20 @@ static int describe_storages(struct reading *reading, const struct pytensor *ten
 		err = err ?: abouts__index(&abouts, &key, &best[i].about);
 	}
 	err = err ?: make_abouts(reading, &abouts, state);
+	same = malloc((abouts.n + 1) * sizeof(*same));
+	if (!err)
+		err = same ? find_equal_abouts(state, same) : -ENOMEM;
 	for (size_t i = 0; !err && i < state->ntensors; i++) {
 		struct census_tensor *tensor = &state->tensors[i];
 
-		tensor->about = &state->about[best[i].about];
+		tensor->about = &state->about[same[best[i].about]];
 		/* A view of a graph's leaf is made by the graph, but its memory is not. */
 		if (tensor->kind == CENSUS_ACTIVATION && best[i].leaf)
 			tensor->kind = CENSUS_OTHER;
 	}
 	map64__free(abouts.at);
 	free(abouts.v);
+	free(same);
 	return err;
 }
 

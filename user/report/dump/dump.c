@@ -459,25 +459,47 @@ static struct held held_of(const struct dump *d, const struct dump_row *r)
 			      .size = r->bytes };
 }
 
-/* Writes a row for each holder on a device to v. Its rows are n, from index first on. held: a
- * buffer with n entries. Returns the number of holders, or -ENOMEM. */
+static bool is_alike(const struct dump_row *a, const struct dump_row *b)
+{
+	return a->tensor->about == b->tensor->about && a->kind == b->kind && a->bytes == b->bytes;
+}
+
+/* Makes one entry of `held` for rows one after another that are alike: a list may hold a million
+ * tensors. run: index of the first row of each entry. Returns the number of entries. */
+static size_t hold_runs(struct dump *d, size_t first, size_t n, struct held *held, uint32_t *run)
+{
+	size_t n_held = 0;
+
+	for (size_t i = first; i < first + n; i++) {
+		if (i > first && is_alike(&d->rows[i - 1], &d->rows[i])) {
+			held[n_held - 1].bytes += d->rows[i].bytes;
+			held[n_held - 1].count += d->rows[i].count;
+			continue;
+		}
+		run[n_held] = (uint32_t)i;
+		held[n_held++] = held_of(d, &d->rows[i]);
+	}
+	return n_held;
+}
+
+/* Writes a row for each holder on a device to v. Its rows are n, from index first on. held, run:
+ * buffers with n entries. Returns the number of holders, or -ENOMEM. */
 static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, struct held *held,
-		       struct dump_row *v)
+		       uint32_t *run, struct dump_row *v)
 {
 	struct holders *holders = &d->holders[device];
+	size_t n_held = hold_runs(d, first, n, held, run);
 
-	for (size_t i = 0; i < n; i++)
-		held[i] = held_of(d, &d->rows[first + i]);
-	if (holders__group(held, n, /*by_role=*/false, holders))
+	if (holders__group(held, n_held, /*by_role=*/false, holders))
 		return -ENOMEM;
 	for (size_t i = 0; i < holders->n; i++)
 		v[i] = (struct dump_row){ .holder = &holders->all[i],
 					  .bytes = holders->all[i].bytes,
 					  .count = holders->all[i].count,
 					  .device = device };
-	for (size_t i = n; i-- > 0;) { /* the largest tensor stands for the holder */
-		v[holders->holder_of[i]].tensor = d->rows[first + i].tensor;
-		v[holders->holder_of[i]].kind = d->rows[first + i].kind;
+	for (size_t i = n_held; i-- > 0;) { /* the largest tensor stands for the holder */
+		v[holders->holder_of[i]].tensor = d->rows[run[i]].tensor;
+		v[holders->holder_of[i]].kind = d->rows[run[i]].kind;
 	}
 	return (int)holders->n;
 }
@@ -487,13 +509,14 @@ static int add_holders(struct dump *d, uint8_t device, size_t first, size_t n, s
 static int group_by_holder(struct dump *d, struct dump_row *v, size_t *ret)
 {
 	struct held *held = calloc(d->nrows + 1, sizeof(*held));
+	uint32_t *run = calloc(d->nrows + 1, sizeof(*run));
 	int err = -ENOMEM;
 
 	*ret = 0;
 	free_holders(d);
 	d->holders = calloc(d->ndevices + 1, sizeof(*d->holders));
 	d->details = calloc(d->census.nabout + 1, DETAIL);
-	if (!held || !d->holders || !d->details)
+	if (!held || !run || !d->holders || !d->details)
 		goto out;
 	/* Rows are in order of devices. */
 	for (size_t first = 0, end; first < d->nrows; first = end) {
@@ -502,7 +525,7 @@ static int group_by_holder(struct dump *d, struct dump_row *v, size_t *ret)
 
 		for (end = first; end < d->nrows && d->rows[end].device == device; end++)
 			;
-		n = add_holders(d, device, first, end - first, held, v + *ret);
+		n = add_holders(d, device, first, end - first, held, run, v + *ret);
 		if (n < 0)
 			goto out;
 		*ret += (size_t)n;
@@ -510,6 +533,7 @@ static int group_by_holder(struct dump *d, struct dump_row *v, size_t *ret)
 	err = 0;
 out:
 	free(held);
+	free(run);
 	return err;
 }
 
