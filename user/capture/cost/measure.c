@@ -53,7 +53,8 @@ static void update_mean(struct measure *measure, unsigned type, const struct mt_
 	measure->timed[type] = *now;
 }
 
-/* Time that the hits of one type added since the last look, ns. */
+/* Time that the hits of one type added since the last look, ns: that of the kernel's traps, and the
+ * mean time of the program. */
 static double added_by(struct measure *measure, unsigned type, uint64_t hits)
 {
 	uint64_t new_hits = hits - measure->hits[type];

@@ -334,6 +334,7 @@ static bool is_host_only(struct session *session, uint64_t now, struct failure *
 	if (!session_opts__any_process(&session->opts) ||
 	    (session->opts.started && !session->wait.ran))
 		return false;
+	/* Without the slot of its thread state, an interpreter cannot be read (yet). */
 	if (session->target.has_python)
 		ready = session->target.has_slot || since > NO_LINES;
 	else

@@ -123,13 +123,14 @@ static uint32_t common_part(const char *a, const char *b, uint32_t most)
 	return n;
 }
 
-/* True if a tensor's memory lies in a storage. The sums cannot overflow. */
-static bool is_inside(const struct census_tensor *tensor, const struct cand *candidate)
+/* True if a candidate's memory lies in a storage. The sums cannot overflow. */
+static bool is_inside(const struct census_tensor *storage, const struct cand *candidate)
 {
-	return tensor->device_type == candidate->device_type &&
-	       tensor->device_index == candidate->device_index && candidate->addr >= tensor->addr &&
-	       candidate->addr - tensor->addr <= tensor->size &&
-	       candidate->size <= tensor->size - (candidate->addr - tensor->addr);
+	return storage->device_type == candidate->device_type &&
+	       storage->device_index == candidate->device_index &&
+	       candidate->addr >= storage->addr &&
+	       candidate->addr - storage->addr <= storage->size &&
+	       candidate->size <= storage->size - (candidate->addr - storage->addr);
 }
 
 /* Compares another tensor of the storage: the better kind or a non-empty name wins. Among equals

@@ -966,7 +966,8 @@ static size_t elect(const size_t *votes, size_t n, size_t *ret)
  * whose object has ended. 0, -EAGAIN, -ENOTSUP or the error of a read. */
 static int find_cdata(struct search *search)
 {
-	size_t votes[4] = { 0 } /* for the words after the object's head */, at = 0, n, kept = 0;
+	size_t votes[4] = { 0 }; /* for the words after the object's head, which has 16 bytes */
+	size_t at = 0, n, kept = 0;
 	enum cxx_kind kind;
 	int err;
 

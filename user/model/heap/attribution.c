@@ -514,6 +514,7 @@ uint32_t attribution__module(struct attribution *w, uint32_t stack, uint32_t nod
 	/* A node with a name accumulates a parameter's gradient: its module is the parameter's. */
 	if (node_facts.name && node_facts.module && attribution__charged(w, stack, node))
 		return node_facts.module;
+	/* The stack tells the module: it is the forward call's, or has a call within the node. */
 	if (!node || attribution__charged(w, stack, node) || origin.inside_node)
 		return origin.module;
 	if (node_facts.module || (!stack && !attribution__only_engine(w, stack, walk)))

@@ -174,6 +174,7 @@ static uint16_t functions_of(struct model *m, uint32_t loc)
 _Static_assert(STREAM_SCOPES < 15 && STREAM_SCOPES * CHAIN_BITS + CHAIN_BITS <= 64,
 	       "a chain of all functions fits into 64 bits");
 
+/* Returns the number of functions in a chain: see scopes__chain(). */
 static uint32_t chain__length(uint64_t chain)
 {
 	return (uint32_t)(chain & CHAIN_MASK) - 1;
@@ -572,14 +573,16 @@ static uint32_t count_same(const struct model *m, uint32_t tid, uint64_t chain, 
 	return same;
 }
 
-/* Ends and begins runs of the thread, so that its open runs are the functions on its stack. Returns
- * 0 or -ENOMEM. */
+/* Ends and begins runs of the thread, so that its open runs are the functions on its stack. chain:
+ * those functions, the outermost first. partial: the outermost frames may be missing. Returns 0 or
+ * -ENOMEM. */
 static int follow_stack(struct model *m, const struct event *e, uint64_t chain, bool partial)
 {
 	struct scopes *s = &m->scopes;
 	uint32_t tid = tid_of(m, e->thread), same, at;
 	int err = 0;
 
+	/* the first `same` functions go on; `at` is the index after their last run */
 	same = count_same(m, tid, chain, partial, &at);
 	for (uint32_t i = s->nopen; i-- > at && !err;)
 		if (s->open[i]->tid == tid && !is_named(s->open[i]) && !partial)

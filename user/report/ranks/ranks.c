@@ -368,7 +368,7 @@ static int split_words(struct ranks *r, struct row *row, struct row *ret)
 {
 	unsigned groups = words__row_properties(r->opts->by, r->opts->split);
 	bool by_line = groups & 1U << BY_LINE,
-	     place_only = by_line && r->opts->words && !r->opts->split;
+	     place_only = by_line && r->opts->words && !r->opts->split; /* for text */
 	bool by_module = (groups & (1U << BY_MODULE | 1U << BY_LAYER)) && !place_only,
 	     by_phase = (groups & 1U << BY_PHASE) && !place_only && !row->before_attach;
 

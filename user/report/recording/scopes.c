@@ -275,7 +275,7 @@ static void choose_columns(struct scope_table *t)
 	grid__show(t->grid, SCOPE_RESERVED, d.has_totals);
 	grid__show(t->grid, SCOPE_STEP, has_steps(t->m));
 	t->room = grid__fit(t->grid, report_text__width(t->out, t->o), NAME_WANTED, SCOPE_NAME);
-	t->room = t->room ?: 8;
+	t->room = t->room ?: 8; /* of a name, however narrow the page is */
 }
 
 int report_text__scopes(FILE *out, const struct model *m, size_t device, const struct facts *f,

@@ -818,8 +818,9 @@ static int poll_limit(const struct broker *b)
 		return BUSY_POLL;
 	for (int k = 0; k < PEER_NR; k++)
 		if (!b->peers[k].process.pid && b->peers[k].again)
-			return AGAIN_POLL;			 /* a peer is to be started again */
-	return b->peers[PEER_LOOK].process.pid ? LOOK_POLL : -1; /* for replace_stuck_look() */
+			return AGAIN_POLL; /* a peer is to be started again */
+	/* for replace_stuck_look() */
+	return b->peers[PEER_LOOK].process.pid ? LOOK_POLL : -1;
 }
 
 /* Serves until b->quit. Sets b->status on failure. */
