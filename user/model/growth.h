@@ -163,6 +163,10 @@ struct growth {
  * recording; less growth is TREND_FLAT. Returns 0, -ENOMEM, or -EINVAL without growth__watch().
  * Free ret with growth__free(); it must not outlive the model. */
 int growth__judge(const struct model *m, size_t device, uint64_t min_growth, struct growth *ret);
+/* The bytes of a line in all steps, if `bytes` piled up in those with stacks: an estimate where
+ * others lack them (growth.recorded). */
+uint64_t growth__in_all_steps(const struct growth *g, const struct growth_line *line,
+			      uint64_t bytes);
 /* Number of lines for which trend__counts() is true. */
 size_t growth__count(const struct growth *g, enum trend_confidence least);
 /* Whether the allocator's reserved memory grows with at least this confidence, but the tensors in

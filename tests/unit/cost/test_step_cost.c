@@ -288,6 +288,12 @@ static bool names_leak(struct leaky_job *l, bool *wrong)
 	assert_int_equal(growth_summary__of(w->m, w->f, 0, w->time, &s), 0);
 	named = s.verdict == GROWTH_VERDICT_GROWS && s.line && s.line->row.line == LEAKY_LINE &&
 		fabs(s.per_step / (double)l->lines[0].size - 1) < 0.1;
+	if (named) {
+		double truth = (double)l->lines[0].size * (double)l->lines[0].made;
+		uint64_t all = growth__in_all_steps(&s.growth, s.line, s.line->row.bytes);
+
+		assert_true(fabs((double)all / truth - 1) < 0.05);
+	}
 	*wrong = s.verdict == GROWTH_VERDICT_GROWS && !named;
 	growth_summary__free(&s);
 	return named;

@@ -2032,6 +2032,14 @@ int growth__judge(const struct model *m, size_t device, uint64_t min_growth, str
 	return err;
 }
 
+uint64_t growth__in_all_steps(const struct growth *g, const struct growth_line *line,
+			      uint64_t bytes)
+{
+	if (!g->recorded || g->recorded >= g->steps || line->kind != GROWTH_PILES_UP)
+		return bytes;
+	return (uint64_t)((double)bytes / (double)g->recorded * (double)g->steps);
+}
+
 size_t growth__count(const struct growth *g, enum trend_confidence least)
 {
 	size_t n = 0;

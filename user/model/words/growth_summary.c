@@ -185,7 +185,8 @@ static double grown_bytes(const struct growth_summary *s)
 							  : g->others.trend.grown);
 	for (size_t i = 0; i < g->n; i++)
 		if (is_mentioned(s, &g->lines[i].trend))
-			sum += (double)g->lines[i].trend.grown;
+			sum += (double)growth__in_all_steps(g, &g->lines[i],
+							    g->lines[i].trend.grown);
 	return sum;
 }
 

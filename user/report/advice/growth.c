@@ -30,7 +30,9 @@ static uint64_t count_grown(const struct growth_summary *s)
 		const struct growth_line *line = &g->lines[i];
 
 		if (trend__counts(&line->trend, GROWTH_SUMMARY_CONFIDENCE))
-			bytes += line->kind == GROWTH_PILES_UP ? line->old : line->trend.grown;
+			bytes += line->kind == GROWTH_PILES_UP
+					 ? growth__in_all_steps(g, line, line->old)
+					 : line->trend.grown;
 	}
 	return bytes;
 }

@@ -23,6 +23,7 @@
 #include "base/outfile.h"
 #include "base/text.h"
 #include "inspect/proc.h"
+#include "record/detail.h"
 #include "record/folder.h"
 #include "watch/targets/spawn.h"
 
@@ -427,7 +428,8 @@ static void write_line(const json_t *row, char *buf, size_t size)
 		 text__clean(name, sizeof(name), func, strlen(func)));
 }
 
-/* Takes the first row with a known line. Memory from before attach has none. */
+/* Takes the first row with a known line. Memory from before attach has none, and blocks whose
+ * stacks a limit on the cost left out are of many lines. */
 static void read_blame(struct watch_shot *s, const json_t *rows)
 {
 	char line[216], bytes[24];
@@ -435,7 +437,7 @@ static void read_blame(struct watch_shot *s, const json_t *rows)
 	json_t *r;
 
 	json_array_foreach(rows, i, r) {
-		if (!*string_of(r, "file"))
+		if (!*string_of(r, "file") || !strcmp(string_of(r, "file"), DETAIL_FILE))
 			continue;
 		write_line(r, line, sizeof(line));
 		snprintf(s->blame, sizeof(s->blame), "%s %s", line,
