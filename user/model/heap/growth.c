@@ -993,14 +993,12 @@ static int note_name(struct model *m, const struct dev *dev, const struct rec *r
 						m->sites.all[rec->site].size, 1 });
 }
 
-/* Counts a block that is freed now in u->late. */
+/* Counts a block that is freed now in u->late. category: the block's. */
 static void note_free(struct model *m, const struct dev *dev, const struct rec *rec,
-		      struct growth_unit *u, unsigned track)
+		      uint8_t category, struct growth_unit *u, unsigned track)
 {
 	uint64_t size = m->sites.all[rec->site].size, age = age_of(m, dev, rec, track);
 	struct growth_late *late = &u->late[track];
-	uint8_t category = category__decide(&m->sites.all[rec->site],
-					    category__of_record(m, dev, rec, /*dead=*/false));
 
 	current_late(m->growth, u, track);
 	if (track == TRACK_STEPS && category == CATEGORY_INPUT)
@@ -1098,18 +1096,20 @@ int growth__block_freed(struct model *m, const struct dev *dev, const struct rec
 {
 	const struct site *site = &m->sites.all[rec->site];
 	struct growth_unit *unit;
+	uint8_t category;
 
 	if (!is_counted(site))
 		return 0;
 	if (get_unit(m, rec->site, &unit))
 		return -ENOMEM;
 	update_tops(m->growth, unit);
+	category = category__decide(site, category__of_record(m, dev, rec, /*dead=*/false));
 	for (unsigned t = 0; t < TRACK_NR; t++) {
 		if (!m->growth->track[t].on)
 			continue;
 		if (fill_values(m->growth, unit, t))
 			return -ENOMEM;
-		note_free(m, dev, rec, unit, t);
+		note_free(m, dev, rec, category, unit, t);
 		if (note_name(m, dev, rec, unit, t))
 			return -ENOMEM;
 	}
