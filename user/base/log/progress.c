@@ -70,7 +70,7 @@ static void write_percent(char *buf, size_t size, const struct progress *p, uint
 			   (unsigned)((unsigned __int128)done * 100 / p->total));
 	unsigned long seconds = (unsigned long)(left / 1e9 + 0.5);
 
-	if (!done || left > 360000e9)
+	if (!done || left > 360000e9) /* 100 hours */
 		return;
 	if (seconds < 60)
 		snprintf(buf + len, size - len, "  %lu s left", seconds);

@@ -310,7 +310,8 @@ static uint64_t find_stats(const struct host_reading *reading, const struct host
 }
 
 /* Parses num_objects_to_move_, class_to_size_ and class_to_pages_ of SizeMap. words:
- * class_to_size_, with the others before and after it. Sizes increase up to 256 KiB. */
+ * class_to_size_, with the others before and after it. Sizes increase up to 256 KiB. aligned: no
+ * padding before class_to_pages_. */
 static bool parse_sizes(const uint8_t *words, bool aligned, struct tables *tables)
 {
 	const uint8_t *pages = words + 4 * CLASSES + (aligned ? 0 : 4), *move = words - 4 * CLASSES;

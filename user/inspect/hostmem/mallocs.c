@@ -106,15 +106,15 @@ static uint64_t jump_target(uint16_t machine, const uint8_t *code, size_t n, uin
 	int32_t by;
 
 	if (machine == ELF_AARCH64) {
-		memcpy(&word, code, sizeof(word));
+		memcpy(&word, code, sizeof(word)); /* b: 26 bits, in words */
 		by = (int32_t)(word << 6) >> 4;
 		return at % 4 || word >> 26 != 5 ? 0 : at + (uint64_t)(int64_t)by;
 	}
-	if (n >= 5 && code[0] == 0xe9) {
+	if (n >= 5 && code[0] == 0xe9) { /* jmp */
 		memcpy(&by, code + 1, sizeof(by));
 		return at + 5 + (uint64_t)(int64_t)by;
 	}
-	if (n >= 6 && code[0] == 0x0f && code[1] >> 4 == 8) {
+	if (n >= 6 && code[0] == 0x0f && code[1] >> 4 == 8) { /* jcc */
 		memcpy(&by, code + 2, sizeof(by));
 		return at + 6 + (uint64_t)(int64_t)by;
 	}

@@ -781,6 +781,7 @@ static int lookup_gnu(const struct elf *elf, const char *name, size_t len, Elf64
 	uint64_t bloom, pos;
 	size_t k;
 
+	/* the format's hash function */
 	for (k = 0; k + 1 < len; k++)
 		hash = hash * 33 + (uint8_t)name[k];
 	if (gnu_header(elf, &header) ||
@@ -1158,14 +1159,15 @@ static int read_fde(const struct elf *elf, uint64_t fde, uint64_t *start, uint64
 	if (elf__read(elf, fde, head, sizeof(head)) || !head[0] || head[0] == UINT32_MAX ||
 	    !head[1])
 		return -ENOENT;
+	/* absolute, or relative to the field's own address */
 	if (pointer_encoding(elf, fde + 4 - head[1], &encoding) || (encoding & 0xf0 & ~PE_PCREL))
 		return -ENOENT;
 	width = encoded_size(encoding);
 	if (!width || head[0] < 4 + 2 * width || elf__read(elf, fde + 8, range, 2 * width))
 		return -ENOENT;
 	*start = decode_pointer(range, encoding, fde + 8);
-	*size = decode_pointer(range + width, encoding & PE_FORMAT & ~0x08,
-			       0); /* lengths are unsigned */
+	/* a length is unsigned: without the bit of the signed formats */
+	*size = decode_pointer(range + width, encoding & PE_FORMAT & ~0x08, 0);
 	return *size ? 0 : -ENOENT;
 }
 

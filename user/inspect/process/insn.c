@@ -521,7 +521,7 @@ static int read_insn(struct cursor *cursor, struct insn *in)
 
 	if (read_prefixes(cursor, in, &op))
 		return -EINVAL;
-	if (op == 0xc4 || op == 0xc5 || op == 0x62)
+	if (op == 0xc4 || op == 0xc5 || op == 0x62) /* VEX, and EVEX */
 		return read_vex(cursor, in, op);
 	if (op == 0x0f)
 		return read_two_byte(cursor, in);

@@ -288,7 +288,8 @@ static int decode_atomics(uint32_t word, struct insn_a64 *in)
 	return 0;
 }
 
-/* ldr, str and their variants. */
+/* Decodes ldr, str and their variants. Only a store of x30 relative to the stack pointer is of
+ * interest in detail: it saves the return address. */
 static int decode_one_register(uint32_t word, struct insn_a64 *in)
 {
 	bool vector = bit(word, 26);
@@ -310,6 +311,7 @@ static int decode_one_register(uint32_t word, struct insn_a64 *in)
 		in->writes = reg(rd(word));
 	if (!unsigned_offset && !bit(word, 21) && (mode & 1))
 		note_write_back(word, signed_bits(word, 20, 12), in);
+	/* not "str x30, [sp...]" */
 	if (vector || opc || bits(word, 31, 30) != 3 || rd(word) != LR || rn(word) != INSN_A64_SP)
 		return 0;
 	if (unsigned_offset) {

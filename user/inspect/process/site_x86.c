@@ -62,6 +62,7 @@ static void scan_body(const uint8_t *code, size_t size, uint64_t func_size, stru
  * unusual encoding. */
 static enum site_class emulated_class(const struct insn *in)
 {
+	/* push of a register; 0x41 selects the upper eight */
 	bool short_push = in->length == 1 || (in->length == 2 && in->rex == 0x41);
 
 	if (in->map == INSN_MAP_1 && in->opcode >= 0x50 && in->opcode <= 0x57)

@@ -78,7 +78,8 @@ static bool read_line_delta(const uint8_t *p, const uint8_t *end, int64_t *ret)
 	}
 }
 
-/* Searches a location table (from 3.11 on). Only the first byte of each entry has bit 7. */
+/* Searches a location table (from 3.11 on) for the code at offset `at`. line: the first line. Only
+ * the first byte of each entry has bit 7. */
 static uint32_t find_location(const uint8_t *table, size_t len, int64_t line, int64_t at)
 {
 	const uint8_t *at_byte = table, *end = table + len;
@@ -88,6 +89,7 @@ static uint32_t find_location(const uint8_t *table, size_t len, int64_t line, in
 		if (!(*at_byte & 128) || !read_line_delta(at_byte, end, &delta))
 			return 0;
 		line += delta;
+		/* The first byte: length in code units of 2 bytes less 1, kind (15: no line). */
 		entry_end += ((*at_byte & 7) + 1) * 2;
 		if (at < entry_end)
 			return ((*at_byte >> 3) & 15) == 15 ? 0 : line_or_none(line);
