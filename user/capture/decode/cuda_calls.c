@@ -795,8 +795,8 @@ int cuda_calls__record(struct decoder *decoder, const struct mt_rec_call *record
 int cuda_calls__set_device(struct decoder *decoder, const struct mt_rec_call *record)
 {
 	struct thread *thread = decoder__thread(decoder, record->h.tid);
-	uint32_t device = (uint32_t)record
-				  ->arg[0]; /* an int: the register's upper half is undefined */
+	/* an int: the register's upper half is undefined */
+	uint32_t device = (uint32_t)record->arg[0];
 
 	if (!thread)
 		return -ENOMEM;

@@ -1724,9 +1724,9 @@ struct tracees *tracees__new(const struct tracees_opts *opts)
 		return NULL;
 	}
 	if (get_group(tracees) && only_pids && !opts->children)
-		proc_group__alone(get_group(tracees));
+		proc_group__leave_children(get_group(tracees));
 	if (get_group(tracees) && (!only_pids || pick__open_ended(opts->pick)))
-		proc_group__tell_untracked(get_group(tracees));
+		proc_group__report_strangers(get_group(tracees));
 	return tracees;
 }
 

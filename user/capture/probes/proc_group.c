@@ -228,12 +228,12 @@ void proc_group__forget(struct proc_group *group, pid_t pid, uint32_t number)
 		bpf_map_delete_elem(proc_group__processes_fd(group), &key);
 }
 
-void proc_group__alone(struct proc_group *group)
+void proc_group__leave_children(struct proc_group *group)
 {
 	__atomic_store_n(&group->skel->bss->alone, 1, __ATOMIC_SEQ_CST);
 }
 
-void proc_group__tell_untracked(struct proc_group *group)
+void proc_group__report_strangers(struct proc_group *group)
 {
 	__atomic_store_n(&group->skel->bss->strangers, 1, __ATOMIC_SEQ_CST);
 }

@@ -56,9 +56,9 @@ struct mt_member *proc_group__member(struct proc_group *group, uint32_t number);
 
 /* Stops following children that followed processes fork from now on; by default they are
  * followed. */
-void proc_group__alone(struct proc_group *group);
+void proc_group__leave_children(struct proc_group *group);
 /* Reports each exec of a process that is not followed (MT_GROUP_STRANGER) from now on. */
-void proc_group__tell_untracked(struct proc_group *group);
+void proc_group__report_strangers(struct proc_group *group);
 
 /* Calls fn for each fork, exec and exit since the last call, in order. fn returns 0, or -errno to
  * stop. 0 or -errno. */

@@ -386,7 +386,7 @@ static int settle_pools(struct plan_pools *p, unsigned *unknown)
 	*unknown -= separate_ranges(p); /* number of those that got a pool of their own */
 	for (size_t i = 0; i < p->n_owners; i++)
 		if (!p->owners[i].pool_no)
-			p->owners[i].pool_no = 1;
+			p->owners[i].pool_no = 1; /* pool 0 */
 	return 0;
 }
 

@@ -279,8 +279,8 @@ static int search_queue(struct census_owners *owners)
 /* Frees what only a search needs. */
 static void end_search(struct census_owners *owners)
 {
-	if (!owners->reading->opts
-		     ->memory) { /* owners_names.c compares the containers of other memory */
+	/* With opts->memory, owners_names.c compares the containers of other memory. */
+	if (!owners->reading->opts->memory) {
 		free(owners->nodes);
 		owners->nodes = NULL;
 		owners->nnodes = 0;

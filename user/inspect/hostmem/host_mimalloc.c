@@ -644,10 +644,11 @@ static int read_arena(const struct search *search, const struct arena_layout *la
 			 proc__word(h + layout->free + 8));
 }
 
-/* Parses entry, the description of a page of mimalloc 3 with page->bytes at page->start. */
+/* Parses entry, the description of a page of mimalloc 3 with page->bytes at page->start. False: it
+ * is none. */
 static bool parse_v3_page(const struct layout *layout, const uint8_t *entry, struct page *page)
 {
-	uint64_t reserved = word16(entry + V3_RESERVED);
+	uint64_t reserved = word16(entry + V3_RESERVED); /* number of blocks that fit */
 
 	page->used = word16(entry + layout->used);
 	page->capacity = word16(entry + V3_CAPACITY);

@@ -55,7 +55,7 @@ int inside_plan__a64(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot
 		site->way = MT_INSIDE_SKIP;
 		return BTI(in.word) ? 0 : plan_copy(in.word, addr, slot, site, copy);
 	case A64_ADR:
-		if (in.word >> 31)
+		if (in.word >> 31) /* adrp counts pages of 4 KiB */
 			site->target = (addr & ~0xfffULL) + ((uint64_t)in.target << 12);
 		site->way = MT_INSIDE_WORD;
 		return 0;

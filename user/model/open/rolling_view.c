@@ -592,7 +592,7 @@ void rolling_view__print(const struct rolling_view *v, FILE *out)
 
 void rolling_view__json(const struct rolling_view *v, struct json *j)
 {
-	uint64_t events, gone = removed_until(v, &events);
+	uint64_t gone_events, gone = removed_until(v, &gone_events);
 
 	json__open_object(j, "rolling");
 	json__string(j, "folder", folder__path(v->folder));
@@ -606,7 +606,7 @@ void rolling_view__json(const struct rolling_view *v, struct json *j)
 	json__uint(j, "lost", v->lost);
 	json__uint(j, "steps", v->steps);
 	json__seconds(j, "dropped_until", gone, /*decimals=*/9);
-	json__uint(j, "dropped_events", events);
+	json__uint(j, "dropped_events", gone_events);
 	json__open_array(j, "devices");
 	for (size_t i = 0; i < v->n_devices; i++) {
 		const struct ring_device *d = &v->devices[i];

@@ -129,7 +129,8 @@ static bool is_negligible(const struct growth_summary *s, double rate)
 	return s->clock != GROWTH_TIME && rate < GROWTH_SUMMARY_LITTLE;
 }
 
-/* Chooses among lines, the pool and memory of other code the part that grows fastest. */
+/* Chooses the part that grows fastest: the first of the lines, or the pool or memory of other code
+ * if it grows faster than all lines together. */
 static void choose_part(struct growth_summary *s)
 {
 	const struct growth *growth = &s->growth;
@@ -138,6 +139,7 @@ static void choose_part(struct growth_summary *s)
 		if (!is_mentioned(s, &growth->lines[i].trend))
 			continue;
 		if (is_negligible(s, growth->lines[i].per_step)) {
+			/* for words about it if nothing grows by more */
 			s->little = s->little ?: &growth->lines[i];
 			continue;
 		}

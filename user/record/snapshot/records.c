@@ -984,6 +984,8 @@ static bool all_of(const struct value_list *l, enum value_kind kind)
 	return true;
 }
 
+/* Makes the list a simpler value if it is one: a list of unknown values is unknown, and a list of
+ * frames is a stack. */
 value records__list(struct records *r, struct value_list *l)
 {
 	value v;

@@ -72,8 +72,8 @@ static size_t find_name(const char *word, size_t len)
 	return i;
 }
 
-/* Returns the bits of a name: fields of CSV (csv), or the column of a table of these groups. 0: the
- * report has no such column. */
+/* Returns the bits that a name stands for. csv: fields of CSV; otherwise the column of a table of
+ * these groups. 0: the report has no such column. */
 static uint32_t parse_name(const char *word, size_t len, bool csv, unsigned groups)
 {
 	size_t named = find_name(word, len);
