@@ -27,6 +27,13 @@
 	X(EVALUATE, evaluate, 0, MT_REC_NODE, MT_OFF_NODES, "autograd node")                       \
 	/* end of a record_function scope, libtorch_python; see torch.h */                         \
 	X(SCOPE_END, scope_end, 1, MT_REC_SCOPE_END, 0, "scope end")                               \
+	/* torch::autograd::profiler::record_function_enter_new(const std::string &,               \
+	 * const std::optional<std::string> &), libtorch_cpu: a record_function scope begins */    \
+	X(SCOPE_BEGIN, scope_begin, 0, MT_REC_SCOPE, MT_OFF_SCOPES, "scope begin")                 \
+	/* nvtxRangePop() and nvtxRangePushA(const char *), as torch.cuda.nvtx calls them; see     \
+	 * torch.h */                                                                              \
+	X(RANGE_POP, range_pop, 0, MT_REC_SCOPE, MT_OFF_SCOPES, "NVTX pop")                        \
+	X(RANGE_PUSH, range_push, 0, MT_REC_SCOPE, MT_OFF_SCOPES, "NVTX push")                     \
 	/* PyCode_Type.tp_dealloc, in the interpreter: a code object is freed */                   \
 	X(CODE_GONE, code_gone, 0, MT_REC_CODE_GONE, 0, "code gone")                               \
 	/* slot_tp_call, in the interpreter */                                                     \

@@ -302,6 +302,8 @@ int scope_end_s(struct pt_regs *ctx)
 	return do_scope_end(ctx, true);
 }
 
+#include "scopes.bpf.h"
+
 /* static PyObject *slot_tp_call(PyObject *self, ...): every call of an object whose class has
  * __call__ */
 SEC("uprobe")

@@ -56,6 +56,8 @@ enum mt_rec_type {
 	/* A tensor in a local variable, before the MT_REC_OOM of the same time: struct
 	 * mt_rec_tensor */
 	MT_REC_TENSOR = 19,
+	/* A record_function scope begins, or an NVTX range begins or ends: struct mt_rec_scope */
+	MT_REC_SCOPE = 20,
 };
 
 #define MT_REC_TYPES 32 /* room for types of records in tables; a power of two */
@@ -215,6 +217,19 @@ struct mt_rec_gone {
 struct mt_rec_mark {
 	struct mt_hdr h;
 	__u64 stack;
+};
+
+#define MT_SCOPE_NAME 80 /* bytes of a scope's name; a shorter one ends with a NUL */
+
+/* Who names a scope, as enum scope_source of user/record/stream.h. */
+enum mt_scope_source { MT_SCOPE_RECORD_FUNCTION = 2, MT_SCOPE_NVTX = 3 };
+
+struct mt_rec_scope {
+	struct mt_hdr h;
+	__u8 source; /* enum mt_scope_source */
+	__u8 ends;   /* 1: the thread's innermost scope of this source ends; name is empty */
+	__u8 pad[6];
+	char name[MT_SCOPE_NAME]; /* empty if it could not be read; anything may follow a NUL */
 };
 
 /* Whether calls of a class's objects are module calls. */
@@ -404,6 +419,7 @@ struct mt_node_layout {
 enum mt_off {
 	MT_OFF_NODES = 1,   /* autograd nodes */
 	MT_OFF_MODULES = 2, /* calls of modules */
+	MT_OFF_SCOPES = 4,  /* record_function scopes and NVTX ranges */
 };
 
 /* What the programs leave out. User space may change it at any time. */
@@ -434,6 +450,7 @@ MT_ASSERT_SIZE(struct mt_rec_mem, 64);
 MT_ASSERT_SIZE(struct mt_rec_free, 24);
 MT_ASSERT_SIZE(struct mt_rec_gone, 32);
 MT_ASSERT_SIZE(struct mt_rec_mark, 24);
+MT_ASSERT_SIZE(struct mt_rec_scope, 104);
 MT_ASSERT_SIZE(struct mt_rec_enter, 64);
 MT_ASSERT_SIZE(struct mt_rec_leave, 24);
 MT_ASSERT_SIZE(struct mt_frame, 16);

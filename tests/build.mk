@@ -15,7 +15,7 @@ $(OUTPUT)/obj/tests/unit/%.o $(OUTPUT)/obj/tests/fuzz/%.o: private override CFLA
 
 # The kernel side as part of a program of its own: with headers instead of the kernel's and libbpf's. Its data is of x86-64 processes, on
 # any machine, but test_records is about aarch64.
-BPF_ON_HOST := tests/unit/bpf/test_nodes tests/unit/bpf/test_detail tests/unit/bpf/test_host tests/unit/bpf/test_malloc tests/unit/bpf/test_walk tests/unit/bpf/test_walk_moves tests/unit/bpf/test_suspended tests/unit/bpf/test_tensors tests/tools/walk_image
+BPF_ON_HOST := tests/unit/bpf/test_nodes tests/unit/bpf/test_detail tests/unit/bpf/test_host tests/unit/bpf/test_scopes tests/unit/bpf/test_malloc tests/unit/bpf/test_walk tests/unit/bpf/test_walk_moves tests/unit/bpf/test_suspended tests/unit/bpf/test_tensors tests/tools/walk_image
 $(BPF_ON_HOST:%=$(OUTPUT)/obj/%.o): override CPPFLAGS := -Ibpf/host $(CPPFLAGS) -D__TARGET_ARCH_x86
 $(OUTPUT)/obj/tests/unit/bpf/test_records.o: override CPPFLAGS := -Ibpf/host $(CPPFLAGS) -D__TARGET_ARCH_arm64
 

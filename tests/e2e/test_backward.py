@@ -386,7 +386,7 @@ def test_losses():
     got, facts, lost = lines_by_size(lossy)
     for what in ("autograd_edge", "autograd_node", "cpu_new"):
         check(int(facts.get("counter.lost." + what, 0)) > 0, "nothing lost of %s: %s", what, facts)
-    every = ("report", "oom", "cpu_new", "cpu_delete", "cuda_call", "asked", "set_device", "scope_end", "module_call", "autograd_edge", "autograd_node")
+    every = ("report", "oom", "cpu_new", "cpu_delete", "cuda_call", "asked", "set_device", "scope_end", "scope", "module_call", "autograd_edge", "autograd_node")
     equal(int(facts["lost"]), sum(int(facts.get("counter.lost." + what, 0)) for what in every), "the fact `lost`")
     code, out, err = tool("report", lossy)
     check(code == 0 and "autograd nodes lost" in out, "the report does not speak of lost nodes: %d %s %s", code, out[-500:], err)

@@ -9,8 +9,9 @@ import os
 import pickle
 
 import parquet
+import truth
 
-from harness import REPO, WORKLOADS, check, equal, own, python, run, scratch, tool
+from harness import REPO, WORKLOADS, check, equal, finish, nightly, own, python, record, run, scratch, spawn, spawn_job, tool
 
 LOOP = os.path.join(WORKLOADS, "rl_loop.py")
 ROUNDS = 4
@@ -81,6 +82,66 @@ def test_named_equal_to_torch():
     for limit, status in ((peak - 1, 4), (peak, 0)):
         code, _, err = tool("report", "--fail-if", 'scope:"rl rollout" peak>%d' % limit, path)
         equal(code, status, "exit of a limit of %d (%s)" % (limit, err))
+
+
+def ranges_recorded(name, device, role="main"):
+    """Attaches to ranges.py by its PID. Returns the recording and what the job said of its ranges."""
+    env = truth.dry_run() if device == "cuda" else dict(os.environ, PYTHONUNBUFFERED="1")
+    job = (spawn_job if role == "main" else spawn)([python(role), os.path.join(WORKLOADS, "ranges.py"), device, str(ROUNDS)], env=env)
+    job.wait_line("^ready", 300)
+    path = scratch(name)
+    recorder = record(job.pid, path)
+    job.send()
+    job.wait_line(r"^\[\{", 120)
+    finish(recorder)
+    job.send()
+    job.wait()
+    own(path)
+    return path, json.loads([line for line in job.stdout().splitlines() if line.startswith("[{")][0])
+
+
+# Each range of ranges.py, with the one around it.
+RANGES = {("step", "nvtx", None), ("prefetch", "nvtx", None), ("collate é", "record_function", "prefetch"), ("forward", "record_function", "step"),
+          ("loss", "nvtx", "forward"), ("backward", "nvtx", "step"), ("checkpoint", "record_function", None), ("write", "nvtx", "checkpoint"),
+          ("validate", "record_function", None)}
+
+
+def ranges_of(doc):
+    scopes = doc["scopes"]["scopes"]
+    return {(s["name"], s["source"], None if s["inside"] is None else scopes[s["inside"]]["name"]) for s in scopes}
+
+
+def test_ranges_equal_to_torch():
+    """An unchanged job with NVTX ranges and record_function, attached by its PID: each run of each range has torch.cuda's figures, to the byte."""
+    path, told = ranges_recorded("ranges.mtr", "cuda")
+    doc = document(path)
+    equal(ranges_of(doc), RANGES, "ranges")
+    equal((doc["scopes"]["runs_left_out"], sum(s["open_at_end"] for s in doc["scopes"]["scopes"])), (0, 0), "runs left out, and open at the end")
+    for name, _, _ in RANGES:
+        wanted = [tuple(t[k] for k in ("start", "peak", "reserved", "end")) for t in told if t["name"] == name]
+        equal(len(wanted), ROUNDS, "runs of %s in the job" % name)
+        equal([tuple(r[k] for k in ("start", "peak_allocated", "peak_reserved", "end")) for r in runs_of(doc, name)], wanted, name)
+        at = document(path, "--at", "scope:%s#2" % name)
+        equal((at["allocated"], sum(r["bytes"] for r in at["rows"])), (wanted[1][1],) * 2, "rows at the peak of the second " + name)
+    rows = {r["scope"]: r["bytes"] for r in document(path, "--by", "scope", "--at", "end")["rows"]}
+    equal(rows["prefetch > collate é"], ROUNDS << 16, "bytes of the loader's ranges at the end: %s" % rows)
+    counters = doc["capture"]["counters"]
+    equal((counters["records.scope"], counters.get("lost.scope", 0)), (ROUNDS * (4 + 2 * 5 + 2), 0), "records of ranges")
+
+
+@nightly("versions")
+def test_ranges_of_versions():
+    """The same with other PyTorchs: NVTX is in libnvToolsExt up to 2.4, and std::string has another ABI up to 2.6."""
+    for role in ("newest", "middle", "cu12", "old"):
+        path, told = ranges_recorded("ranges-%s.mtr" % role, "cpu", role)
+        doc = document(path, "--device", "cpu")
+        equal(ranges_of(doc), RANGES, "ranges in " + role)
+        took = {s["name"]: [d["peak_allocated"] - d["start"] for d in s["devices"] if d["device"] == "cpu"] for s in doc["scopes"]["scopes"]}
+        equal((took["validate"], took["checkpoint"]), ([300 * ROUNDS << 10], [700 << 10]), "bytes from start to peak in " + role)
+        equal({s["name"]: s["runs"] for s in doc["scopes"]["scopes"]}, {t["name"]: ROUNDS for t in told}, "runs in " + role)
+    # PyTorch 1.13 has no end of record_function that can be probed, and this build has no NVTX.
+    path, told = ranges_recorded("ranges-debian.mtr", "cpu", "debian")
+    check("scopes" not in document(path) and all(t["source"] == "record_function" for t in told), "scopes of PyTorch 1.13")
 
 
 def test_begun_before():

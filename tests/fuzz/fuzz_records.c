@@ -142,6 +142,7 @@ static int record(struct decoder *dec, const uint8_t *d)
 			    .node = d[3] % 3,
 			    .time = 1000 + d[2] };
 	uint64_t a = value(d + 4), b = value(d + 8), id = d[3] & 7 ? 16u * (d[3] & 7) : 0;
+	struct mt_rec_scope scope;
 
 	switch (h.type) {
 	case MT_REC_STACK:
@@ -183,6 +184,10 @@ static int record(struct decoder *dec, const uint8_t *d)
 	case MT_REC_SCOPE_END:
 		return decoder__record(dec, &(struct mt_rec_mark){ .h = h, .stack = id },
 				       sizeof(struct mt_rec_mark));
+	case MT_REC_SCOPE:
+		scope = (struct mt_rec_scope){ .h = h, .source = a, .ends = b & 1 };
+		memcpy(scope.name, &id, sizeof(id));
+		return decoder__record(dec, &scope, sizeof(scope));
 	case MT_REC_MODULE_CALL:
 		return decoder__record(dec,
 				       &(struct mt_rec_enter){ .h = h,

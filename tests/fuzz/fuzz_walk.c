@@ -18,11 +18,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const struct {
 	int (*run)(struct pt_regs *);
 } programs[] = {
-	{ report },	   { report_s },    { oom },	    { oom_s },	     { cpu_new },
-	{ cpu_new_s },	   { cpu_delete },  { scope_end },  { scope_end_s }, { module_call },
-	{ module_bound },  { code_gone },   { evaluate },   { edge },	     { edge_s },
-	{ call_enter },	   { call_return }, { set_device }, { asked },	     { malloc_enter },
-	{ malloc_return }, { malloc_free },
+	{ report },	   { report_s },    { oom },	     { oom_s },	      { cpu_new },
+	{ cpu_new_s },	   { cpu_delete },  { scope_end },   { scope_end_s }, { module_call },
+	{ module_bound },  { code_gone },   { evaluate },    { edge },	      { edge_s },
+	{ call_enter },	   { call_return }, { set_device },  { asked },	      { malloc_enter },
+	{ malloc_return }, { malloc_free }, { scope_begin }, { range_push },  { range_pop },
 };
 #define NR_PROGRAMS (sizeof(programs) / sizeof(programs[0]))
 
@@ -55,6 +55,7 @@ static void check_record(const struct host_record *r)
 		[MT_REC_CPU_DELETE] = sizeof(struct mt_rec_free),
 		[MT_REC_CODE_GONE] = sizeof(struct mt_rec_gone),
 		[MT_REC_SCOPE_END] = sizeof(struct mt_rec_mark),
+		[MT_REC_SCOPE] = sizeof(struct mt_rec_scope),
 		[MT_REC_MODULE_CALL] = sizeof(struct mt_rec_enter),
 		[MT_REC_CUDA_CALL] = sizeof(struct mt_rec_call),
 		[MT_REC_REQUESTED] = sizeof(struct mt_rec_asked),

@@ -33,6 +33,8 @@
  * musl; 0: it is the struct's address. */
 #define ARCH_POINTER_AFTER_PTHREAD 1
 #define ARCH_MUSL_PTHREAD 200
+/* Where the first argument of a function is that returns a C++ object in memory: its number. */
+#define ARCH_FIRST_OF_OBJECT 0
 
 #else
 
@@ -49,5 +51,6 @@
 #define ARCH_MUSL_TSD 128
 #define ARCH_POINTER_AFTER_PTHREAD 0
 #define ARCH_MUSL_PTHREAD 0
+#define ARCH_FIRST_OF_OBJECT 1
 
 #endif

@@ -103,6 +103,14 @@ struct python;
  */
 int torch__scope_exit(const struct python *py, uint64_t *addr);
 
+#define TORCH_RANGE_PUSH "rangePushA"
+#define TORCH_RANGE_POP "rangePop"
+
+/* Address of the C function that torch._C._nvtx calls for one of these names, nvtxRangePushA() or
+ * nvtxRangePop(). Up to PyTorch 2.4 it is in libnvToolsExt, then NVTX 3 compiles it into
+ * libtorch_python. 0; -ENOENT: torch is not imported, or without CUDA; -EBADMSG, -EFAULT. */
+int torch__nvtx(const struct python *py, const char *name, uint64_t *addr);
+
 /*
  * ---- nn.Module ----
  *

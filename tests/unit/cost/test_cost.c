@@ -38,7 +38,7 @@ static void test_drops(void **state)
 	assert_int_equal(c.level, COST_NO_NODES);
 	/* Much too dear: two levels at once. The look after a change does not count. */
 	assert_int_equal(look(&c, &now, 3 * COST_EVERY, 0.1), 1);
-	assert_int_equal(c.level, COST_SAMPLED);
+	assert_int_equal(c.level, COST_NO_SCOPES);
 	look(&c, &now, 60 * SECOND, 0.1);
 	assert_int_equal(c.level, COST_LAST);
 	assert_int_equal(look(&c, &now, 60 * SECOND, 0.1), 0);
@@ -67,8 +67,8 @@ static void test_no_gain(void **state)
 	for (uint64_t now = SECOND; now < 60 * SECOND; now += COST_EVERY)
 		assert_false(cost_control__look(&c, now, 0.3, 0.01));
 	c.level = COST_NO_NODES;
-	for (uint64_t now = SECOND; now < 3 * SECOND; now += COST_EVERY)
-		cost_control__look(&c, now, 0.3, 0.01);
+	for (uint64_t now = SECOND; now < 5 * SECOND; now += COST_EVERY)
+		cost_control__look(&c, now, 0.02, 0.01);
 	assert_int_equal(c.level, COST_SAMPLED);
 }
 
@@ -100,7 +100,9 @@ static void test_levels(void **state)
 	assert_int_equal(d.below, 0);
 	assert_int_equal(cost_control__detail(COST_NO_NODES).off, MT_OFF_NODES);
 	assert_int_equal(cost_control__detail(COST_NO_MODULES).off, MT_OFF_NODES | MT_OFF_MODULES);
-	assert_int_equal(cost_control__detail(COST_NO_MODULES).below, 0);
+	assert_int_equal(cost_control__detail(COST_NO_SCOPES).off,
+			 MT_OFF_NODES | MT_OFF_MODULES | MT_OFF_SCOPES);
+	assert_int_equal(cost_control__detail(COST_NO_SCOPES).below, 0);
 	assert_int_equal(cost_control__detail(COST_SAMPLED).below, 65536);
 	assert_int_equal(cost_control__detail(COST_LAST).below, 1u << 30);
 }
@@ -149,7 +151,7 @@ static void test_detail(void **state)
 	assert_string_equal(detail__sentence(text, sizeof(text), f), "");
 	facts__set(f, "cost.share", "0.034");
 	detail__add(f, &(struct detail_change){ SECOND, 0, MT_OFF_NODES, 40000 });
-	detail__add(f, &(struct detail_change){ 2 * SECOND, 65536, 3, 30000 });
+	detail__add(f, &(struct detail_change){ 2 * SECOND, 65536, 7, 30000 });
 	detail__add(f, &(struct detail_change){ 40 * SECOND, 0, 0, 1000 });
 	assert_true(detail__read(f, &d));
 	assert_int_equal(d.n, 3);
@@ -158,7 +160,8 @@ static void test_detail(void **state)
 	assert_string_equal(detail__sentence(text, sizeof(text), f),
 			    "tracing took 3.4 % of the target's time, the limit was 1 %. Not "
 			    "recorded: backward nodes (1.00 s to 40.0 s), module calls (2.00 s to "
-			    "40.0 s), most stacks of blocks below 64.0 KiB (2.00 s to 40.0 s). "
+			    "40.0 s), scopes (2.00 s to 40.0 s), most stacks of blocks below "
+			    "64.0 KiB (2.00 s to 40.0 s). "
 			    "Every byte is counted.");
 	facts__set(f, "cost.limit", "1");
 	facts__set(f, "cost.share", "1.070627");

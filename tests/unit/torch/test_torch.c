@@ -25,6 +25,8 @@ static const uint8_t bad_code[] = { 0x06, 0xc3 };
 #define REPORT "_ZN3c1027reportMemoryUsageToProfilerEPvlmmNS_6DeviceE"
 #define OOM_OTHER "_ZN3c1027reportOutOfMemoryToProfilerEmmmNS_6DeviceE"
 #define CPU_NEW "_ZN3c1025ProfiledCPUMemoryReporter3NewEPvm"
+#define ENTER_NEW "_ZN5torch8autograd8profiler25record_function_enter_newERK"
+#define ENTER_NEW_OLD_ABI ENTER_NEW "SsRKN3c108optionalISsEE"
 #define CPU_DELETE "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv"
 
 static const struct image_func c10_funcs[] = {
@@ -215,6 +217,24 @@ static void test_hooks(void **state)
 	h = &w->hooks[HOOK_CPU_NEW];
 	assert_true(h->found && h->site.cls == SITE_JCC && h->site.offset == 4);
 	assert_false(w->hooks[HOOK_SCOPE_END].found);
+}
+
+/* record_function_enter_new() of PyTorch 2.1, whose std::string has the old ABI. The probed
+ * instruction must come before one that overwrites the name's address, rsi. */
+static void test_record_function(void **state)
+{
+	static const uint8_t code[] = { 0x55, 0x48, 0x89, 0xd6, 0x5d, 0xc3 };
+	static const struct image_func funcs[] = { { ENTER_NEW_OLD_ABI, code, sizeof(code) } };
+	struct world *w = *state;
+	struct hook *h = &w->hooks[HOOK_SCOPE_BEGIN];
+
+	add_lib(w, "torch/lib/libc10.so", C10_FUNCS);
+	assert_int_equal(find_hooks(w), 0);
+	assert_true(!h->found && !h->required && strstr(h->why_not, "record_function"));
+	add_lib(w, "torch/lib/libtorch_cpu.so", funcs, 1);
+	assert_int_equal(find_hooks(w), 0);
+	assert_true(h->found && h->fixed && h->site.offset == 0);
+	assert_string_equal(h->symbol, ENTER_NEW_OLD_ABI);
 }
 
 /* A library replaced while mapped: the path must lead to the old file. */
@@ -490,6 +510,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WORLD_TEST(test_no_torch),
 		WORLD_TEST(test_hooks),
+		WORLD_TEST(test_record_function),
 		WORLD_TEST(test_replaced),
 		WORLD_TEST(test_two_libraries),
 		WORLD_TEST(test_two_versions),

@@ -21,6 +21,8 @@ struct cost_detail cost_control__detail(unsigned level)
 		detail.off |= MT_OFF_NODES;
 	if (level >= COST_NO_MODULES)
 		detail.off |= MT_OFF_MODULES;
+	if (level >= COST_NO_SCOPES && level != COST_BETWEEN)
+		detail.off |= MT_OFF_SCOPES;
 	if (level == COST_BETWEEN)
 		detail.below = BETWEEN;
 	else if (level >= COST_SAMPLED)

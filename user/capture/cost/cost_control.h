@@ -16,12 +16,14 @@ enum cost_level {
 	COST_ALL = 0,
 	COST_NO_NODES,	 /* without autograd's nodes */
 	COST_NO_MODULES, /* also without calls of modules */
+	COST_NO_SCOPES,	 /* also without record_function scopes and NVTX ranges */
 	/* Also without the stacks of most allocations below a size: 64 KiB at this level, and four
 	 * times as much at each level above it, up to 1 GiB. */
 	COST_SAMPLED,
 	COST_LAST = COST_SAMPLED + 7,
 	/* Not a level of cost_control__look(): between two windows of steps with all detail
-	 * (step_cost.h). No nodes, no calls of modules, and nearly no stacks. */
+	 * (step_cost.h). No nodes, no calls of modules, and nearly no stacks, but scopes: their
+	 * runs may be longer than a step. */
 	COST_BETWEEN,
 };
 

@@ -147,13 +147,12 @@ struct thread *decoder__thread(struct decoder *decoder, uint32_t tid)
 	return &decoder->thread[i];
 }
 
-uint32_t decoder__mark_stack(struct decoder *decoder, uint64_t id, uint8_t *walk,
-			     bool *optimizer_exit)
+uint32_t decoder__mark_stack(struct decoder *decoder, uint64_t id, uint8_t *walk, uint64_t *flags)
 {
 	uint64_t entry;
 
-	if (optimizer_exit)
-		*optimizer_exit = false;
+	if (flags)
+		*flags = 0;
 	if (!id)
 		return 0;
 	if (!map64__get(decoder->stacks, id, &entry) &&
@@ -162,8 +161,8 @@ uint32_t decoder__mark_stack(struct decoder *decoder, uint64_t id, uint8_t *walk
 		*walk = MT_WALK_LOST;
 		return 0;
 	}
-	if (optimizer_exit)
-		*optimizer_exit = entry & STACK_OPTIMIZER_EXIT;
+	if (flags)
+		*flags = entry & ~(uint64_t)UINT32_MAX;
 	if (!(uint32_t)entry)
 		*walk = MT_WALK_LOST; /* the dictionary is full */
 	return (uint32_t)entry;

@@ -29,11 +29,13 @@ struct probes;
 struct step_cost;
 struct symbolizer;
 struct target;
+struct told_scopes;
 
 #define CUDA_PUSHED 4 /* size of thread.pushed: CUDA contexts kept below a thread's current one */
 
 /* Flags of an entry of decoder.stacks. The lower 32 bits are the stack's dictionary number. */
 #define STACK_OPTIMIZER_EXIT (1ULL << 32) /* the stack is of the exit of an optimizer's step */
+#define STACK_SCOPE_EXIT (1ULL << 35)	  /* the stack is of the exit of a record_function */
 #define STACK_WHOLE (1ULL << 33)	  /* all frames and modules of the stack have names */
 #define STACK_BEGINS (1ULL << 34) /* the stack ends where the call of its only module begins */
 
@@ -86,6 +88,7 @@ struct decoder {
 	struct neighbours_stage *neighbours; /* NULL: nothing failed on a device */
 	struct host_memory *host;	     /* NULL: host memory is not recorded */
 	struct phases *phases;		     /* scopes that the program writes */
+	struct told_scopes *told;	     /* scopes that probes see */
 	uint64_t same_until; /* ns since start; later records of host memory are dropped: the
 				process may have become another program (exec) */
 	struct sink *next;   /* gets every event; borrowed */
@@ -155,10 +158,8 @@ void decoder__check_threads(struct decoder *decoder);
 /* The dictionary's stack for a stack id; 0: none. If the stack's record never came, *walk becomes
  * MT_WALK_LOST. */
 uint32_t decoder__stack(struct decoder *decoder, uint64_t id, uint8_t *walk);
-/* Like decoder__stack(). Also sets *optimizer_exit: whether the stack is the exit of an
- * optimizer's step. optimizer_exit may be NULL. */
-uint32_t decoder__mark_stack(struct decoder *decoder, uint64_t id, uint8_t *walk,
-			     bool *optimizer_exit);
+/* Like decoder__stack(). Also sets *flags, STACK_...; 0 for no stack. flags may be NULL. */
+uint32_t decoder__mark_stack(struct decoder *decoder, uint64_t id, uint8_t *walk, uint64_t *flags);
 /* Adds the native frames that were recorded for a thread's event at this time (CLOCK_MONOTONIC,
  * ns) to its *stack and *walk: see native_stacks__join(). Warns once if they cannot be read. 0 or
  * -ENOMEM. */

@@ -16,6 +16,7 @@
 #include "capture/decode/oom_tensors.h"
 #include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
+#include "capture/decode/told_scopes.h"
 #include "capture/probes.h"
 #include "capture/target.h"
 #include "inspect/hostmem.h"
@@ -47,9 +48,10 @@ struct decoder *decoder__new(const struct session_opts *opts, struct target *tar
 	decoder->root_names = map64__new();
 	decoder->threads = map64__new();
 	decoder->phases = phases__new(decoder);
+	decoder->told = told_scopes__new(decoder);
 	if (decoder->names && decoder->stacks && decoder->outer && decoder->old_stacks &&
 	    decoder->old_outer && decoder->roots && decoder->old_roots && decoder->root_names &&
-	    decoder->threads && decoder->phases)
+	    decoder->threads && decoder->phases && decoder->told)
 		return decoder;
 	decoder__free(decoder);
 	return NULL;
@@ -67,6 +69,7 @@ void decoder__free(struct decoder *decoder)
 	neighbours_stage__free(decoder->neighbours);
 	host_memory__free(decoder->host);
 	phases__free(decoder->phases);
+	told_scopes__free(decoder->told);
 	symbolizer__free(decoder->names);
 	map64__free(decoder->stacks);
 	map64__free(decoder->outer);
@@ -322,17 +325,19 @@ static int on_mark(struct decoder *decoder, const struct mt_rec_mark *record)
 	/* compared by is_twin() without the stack, which the two programs may have read
 	 * differently */
 	struct mt_rec_mem as_mem = { .h = record->h };
-	bool ends_step;
-	int err;
+	uint64_t flags;
+	int err = 0;
 
 	if (!thread)
 		return -ENOMEM;
 	event.thread = thread->number;
 	if (is_twin(decoder, thread, &as_mem))
 		return 0;
-	event.stack = decoder__mark_stack(decoder, record->stack, &event.walk, &ends_step);
-	if (!ends_step || is_before_alloc_probes(decoder, &record->h))
-		return 0;
+	event.stack = decoder__mark_stack(decoder, record->stack, &event.walk, &flags);
+	if (flags & STACK_SCOPE_EXIT)
+		err = told_scopes__exit(decoder->told, record->h.tid, event.time);
+	if (err || !(flags & STACK_OPTIMIZER_EXIT) || is_before_alloc_probes(decoder, &record->h))
+		return err;
 	if (decoder->on_step)
 		decoder->on_step(decoder->on_step_ctx, event.time);
 	if (decoder->cut)
@@ -549,6 +554,8 @@ static int on_stack(struct decoder *decoder, const struct mt_rec_stack *record)
 	entry = named.stack;
 	if (named.optimizer_exit)
 		entry |= STACK_OPTIMIZER_EXIT;
+	if (named.scope_exit)
+		entry |= STACK_SCOPE_EXIT;
 	if (named.whole)
 		entry |= STACK_WHOLE;
 	if (begins_call(decoder, &named))
@@ -579,6 +586,7 @@ static size_t min_record_size(uint8_t type)
 		[MT_REC_MALLOC] = sizeof(struct mt_rec_malloc),
 		[MT_REC_MALLOC_FREE] = sizeof(struct mt_rec_free),
 		[MT_REC_TENSOR] = sizeof(struct mt_rec_tensor),
+		[MT_REC_SCOPE] = sizeof(struct mt_rec_scope),
 	};
 
 	return type < sizeof(sizes) / sizeof(*sizes) ? sizes[type] : 0;
@@ -620,6 +628,8 @@ int decoder__record(struct decoder *decoder, const void *rec, size_t len)
 		return 0;
 	case MT_REC_SCOPE_END:
 		return on_mark(decoder, rec);
+	case MT_REC_SCOPE:
+		return told_scopes__record(decoder->told, rec);
 	case MT_REC_MODULE_CALL:
 		return on_call(decoder, rec);
 	case MT_REC_MODULE_LEAVE:

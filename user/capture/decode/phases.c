@@ -12,12 +12,12 @@
 
 #include "base/array.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/io.h"
 #include "base/log.h"
 #include "base/map64.h"
 #include "capture/decode/decoder.h"
 #include "capture/decode/queue.h"
+#include "capture/decode/told_scopes.h"
 #include "capture/target.h"
 #include "inspect/proc.h"
 #include "record/dict.h"
@@ -177,8 +177,6 @@ int phase_page__read(struct phase_page *page, uint64_t now, struct phase_record 
 
 #define PAGES 4 /* areas of a process: the Python module's, and those of C libraries */
 #define FIRST_FD 1000
-#define NAMES 4096 /* different names of a capture; further ones are OTHER_NAME */
-#define OTHER_NAME "(further names)"
 #define PENDING_MAX (1u << 15)
 #define THREADS_EVERY 100000000ULL /* ns between two looks at the namespace's thread IDs */
 #define LOOK_EVERY 100000000ULL	   /* ns between two looks, while there is something to look at */
@@ -209,8 +207,6 @@ struct phases {
 	bool same_pids;	     /* thread IDs are the same for it and for us */
 	struct map64 *tids;  /* thread ID as it sees it -> as we see it */
 	uint64_t tids_read;  /* when tids was read, ns */
-	struct map64 *names; /* hash of a name -> dict string */
-	struct hash_seed seed;
 	struct pending *pending;
 	uint32_t n_pending;
 	size_t cap_pending;
@@ -280,10 +276,8 @@ struct phases *phases__new(struct decoder *decoder)
 	p->decoder = decoder;
 	p->first_fd = FIRST_FD;
 	p->until = UINT64_MAX;
-	p->seed = hash__seed();
 	p->tids = map64__new();
-	p->names = map64__new();
-	if (p->tids && p->names)
+	if (p->tids)
 		return p;
 	phases__free(p);
 	return NULL;
@@ -297,7 +291,6 @@ void phases__free(struct phases *p)
 		if (p->pages[i].fd >= 0)
 			close(p->pages[i].fd);
 	map64__free(p->tids);
-	map64__free(p->names);
 	free(p->pending);
 	free(p);
 }
@@ -402,25 +395,6 @@ static int find_tid(struct phases *p, uint32_t tid, uint32_t *ret)
 	}
 	*ret = (uint32_t)known;
 	return 0;
-}
-
-/* The dictionary's number of a name. UINT32_MAX: out of memory. */
-static uint32_t number_of_name(struct phases *p, const char *name)
-{
-	char text[PHASE_NAME + 1];
-	uint64_t number, key;
-	uint32_t string;
-
-	snprintf(text, sizeof(text), "%.*s", PHASE_NAME, name);
-	key = hash__bytes(p->seed, text, strlen(text));
-	if (map64__get(p->names, key, &number))
-		return (uint32_t)number;
-	if (map64__count(p->names) >= NAMES)
-		return decoder__string(p->decoder, OTHER_NAME);
-	string = decoder__string(p->decoder, text);
-	if (string == UINT32_MAX || map64__set(p->names, key, string))
-		return UINT32_MAX;
-	return string;
 }
 
 /* Adds records of an area to those that wait for their place. Returns 0 or -ENOMEM. */
@@ -613,6 +587,7 @@ static bool is_thread(const struct decoder *decoder, const struct pending *r)
 /* Emits the event of a scope that begins or ends. 0, -ENOMEM or a sink's error. */
 static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 {
+	char name[PHASE_NAME + 1];
 	bool known = is_thread(p->decoder, r);
 	const struct thread *thread = known ? decoder__thread(p->decoder, r->tid) : NULL;
 	struct event e = { .kind = EVENT_SCOPE,
@@ -625,7 +600,8 @@ static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 
 	if (known && !thread)
 		return -ENOMEM;
-	e.name = number_of_name(p, r->r.name);
+	snprintf(name, sizeof(name), "%.*s", PHASE_NAME, r->r.name);
+	e.name = told_scopes__name(p->decoder->told, name);
 	return e.name == UINT32_MAX ? -ENOMEM : decoder__emit(p->decoder, &e);
 }
 

@@ -102,21 +102,30 @@ static bool ends_with(const char *s, const char *end)
 	return len >= end_len && !strcmp(s + len - end_len, end);
 }
 
+static bool is_function(const struct dict *dict, const struct dict_frame *f, const char *function,
+			const char *file)
+{
+	struct dict_loc loc = dict__get_loc(dict, f->loc);
+
+	return ends_with(dict__str(dict, loc.func), function) &&
+	       ends_with(dict__str(dict, loc.file), file);
+}
+
+/* The classes of this file, of which only record_function calls what HOOK_SCOPE_END probes. */
+#define PROFILER "/torch/autograd/profiler.py"
+
+static bool is_scope_exit(const struct dict *dict, const struct dict_frame *f, uint32_t n_frames)
+{
+	return n_frames && (is_function(dict, &f[0], "__exit__", PROFILER) ||
+			    is_function(dict, &f[0], "_call_end_callbacks_on_future", PROFILER));
+}
+
 /* True for record_function.__exit__, called by the wrapper around an optimizer's step. */
 static bool is_optimizer_exit(const struct dict *dict, const struct dict_frame *f,
 			      uint32_t n_frames)
 {
-	struct dict_loc loc;
-
-	if (n_frames < 2)
-		return false;
-	loc = dict__get_loc(dict, f[0].loc);
-	if (!ends_with(dict__str(dict, loc.func), "__exit__") ||
-	    !ends_with(dict__str(dict, loc.file), "/torch/autograd/profiler.py"))
-		return false;
-	loc = dict__get_loc(dict, f[1].loc);
-	return ends_with(dict__str(dict, loc.func), "wrapper") &&
-	       ends_with(dict__str(dict, loc.file), "/torch/optim/optimizer.py");
+	return n_frames >= 2 && is_function(dict, &f[0], "__exit__", PROFILER) &&
+	       is_function(dict, &f[1], "wrapper", "/torch/optim/optimizer.py");
 }
 
 uint32_t symbolizer__module(struct symbolizer *symbolizer, uint64_t self, uint64_t root,
@@ -218,6 +227,7 @@ int symbolizer__stack(struct symbolizer *symbolizer, const struct mt_rec_stack *
 		named.whole = named.whole && out[n_out].loc;
 		n_out++;
 	}
+	named.scope_exit = is_scope_exit(symbolizer->dict, out, n_out);
 	named.optimizer_exit = is_optimizer_exit(symbolizer->dict, out, n_out);
 	named.stack = symbolizer__number(symbolizer,
 					 dict__stack(symbolizer->dict, out, n_out, rec->h.walk));

@@ -36,6 +36,8 @@ uint32_t symbolizer__number(struct symbolizer *symbolizer, uint32_t number);
 struct named_stack {
 	uint32_t stack;	     /* the dictionary's stack */
 	bool optimizer_exit; /* the stack is the exit of an optimizer's step */
+	bool scope_exit;     /* the stack is the exit of a record_function, or the call that leaves
+				its end to a future */
 	bool whole;	     /* all frames and modules of the stack have names */
 	uint64_t root;	     /* address of the outermost module object, 0: none */
 	uint32_t modules;    /* number of module objects on the stack */

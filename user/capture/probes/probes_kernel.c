@@ -442,8 +442,10 @@ static size_t twin_names(const char *names[HOOK_NR])
 static size_t first_names(const struct probes_opts *opts, bool old, const char *names[FIRST_MAX])
 {
 	/* In reverse: the verification of the last ones takes longest. */
-	static const enum hook_id all[] = { HOOK_MODULE_CALL, HOOK_SCOPE_END, HOOK_CODE_GONE,
-					    MT_ALLOCATOR_HOOKS(HOOK_ID) };
+	static const enum hook_id all[] = {
+		HOOK_MODULE_CALL, HOOK_SCOPE_END, HOOK_SCOPE_BEGIN,	      HOOK_RANGE_POP,
+		HOOK_RANGE_PUSH,  HOOK_CODE_GONE, MT_ALLOCATOR_HOOKS(HOOK_ID)
+	};
 	static const enum hook_id steps[] = { HOOK_SCOPE_END, HOOK_MODULE_CALL, HOOK_CODE_GONE };
 	size_t n = 0;
 

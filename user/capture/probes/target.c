@@ -189,6 +189,29 @@ static const struct hook_file of_slot_call = { HOOK_OF_TABLE, "PyCode_Type", "__
  * has it. */
 static const struct hook_file of_first_called = { HOOK_OF_CODE, IN_TORCH, NULL, 0 };
 
+/* The old library of NVTX exports its functions. */
+static const struct hook_file of_nvtx = { HOOK_OF_CODE, IN_TORCH, NULL, 0 };
+static const struct hook_file of_nvtx_library = { HOOK_OF_CODE, "nvtxRangePushA", NULL, 0 };
+
+static void set_nvtx_hook(struct target *target, enum hook_id id, const char *name, unsigned args)
+{
+	uint64_t addr = 0;
+	int err = torch__nvtx(target->python, name, &addr);
+
+	set_hook(target, id, name, err, addr, &of_nvtx, args);
+	if (!err && !target->hooks[id].found)
+		set_hook(target, id, name, err, addr, &of_nvtx_library, args);
+}
+
+/* Scopes whose end cannot be seen are not recorded: they would stay open. */
+static void need_end(struct target *target, enum hook_id begin, enum hook_id end)
+{
+	if (target->hooks[end].found || !target->hooks[begin].found)
+		return;
+	target->hooks[begin].found = false;
+	target->hooks[begin].why_not = "the end of such a scope cannot be probed";
+}
+
 int target__look_into_torch(struct target *target)
 {
 	const char *name;
@@ -208,12 +231,16 @@ int target__look_into_torch(struct target *target)
 		pycode__free(&pc);
 	}
 	err = torch__scope_exit(target->python, &addr);
-	set_hook(target, HOOK_SCOPE_END, TORCH_SCOPE_EXIT, err, addr, &of_scope_exit, FIRST_ARG);
+	set_hook(target, HOOK_SCOPE_END, TORCH_SCOPE_EXIT, err, addr, &of_scope_exit, 0);
 	err = nnmodules__slot_call(target->python, &addr);
 	set_hook(target, HOOK_MODULE_CALL, "torch.nn.Module.tp_call", err, addr, &of_slot_call,
 		 FIRST_ARG | SITE_AT_ENTRY);
 	err = nnmodules__first_called(target->python, &addr, &name);
 	set_hook(target, HOOK_MODULE_BOUND, name, err, addr, &of_first_called, 0);
+	set_nvtx_hook(target, HOOK_RANGE_PUSH, TORCH_RANGE_PUSH, FIRST_ARG);
+	set_nvtx_hook(target, HOOK_RANGE_POP, TORCH_RANGE_POP, 0);
+	need_end(target, HOOK_SCOPE_BEGIN, HOOK_SCOPE_END);
+	need_end(target, HOOK_RANGE_PUSH, HOOK_RANGE_POP);
 	return 0;
 }
 

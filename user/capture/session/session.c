@@ -14,6 +14,7 @@
 #include "capture/decode/modules.h"
 #include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
+#include "capture/decode/told_scopes.h"
 #include "capture/probes/probes_inside.h"
 #include "capture/session/stages.h"
 #include "inspect/proc.h"
@@ -176,6 +177,14 @@ static int housekeeping(struct session *session, uint64_t now)
 				census_stage__lost_steps(session->census);
 			session->losses.steps_warned = true;
 		}
+		if (counters[MT_CNT_RING_LOST + MT_REC_SCOPE] && !session->losses.scopes_warned) {
+			log_warn("begins and ends of scopes were lost: figures of record_function "
+				 "and NVTX scopes are not exact");
+			session->losses.scopes_warned = true;
+		}
+		err = told_scopes__end_gone(session->decoder->told);
+		if (err)
+			return err;
 		if (session->opts.group)
 			session__set_rank(session);
 	}
@@ -210,6 +219,9 @@ static int note_detail(struct session *session, uint64_t now, double share)
 	char words[160];
 	int err;
 
+	err = told_scopes__set_off(session->decoder->told, detail.off & MT_OFF_SCOPES);
+	if (err)
+		return err;
 	if (session->cost.level == COST_BETWEEN) /* for a while: the events say so themselves */
 		return 0;
 	if (detail.off == session->cost.noted.off && detail.below == session->cost.noted.below)

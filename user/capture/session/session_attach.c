@@ -517,6 +517,21 @@ static int await_torch(struct session *session, struct failure *failure)
 	return look_for_arrival(session, now, failure);
 }
 
+/* Attaches the probes of scopes, the end first: a scope without an end would stay open. */
+static void attach_scopes(const struct session *session)
+{
+	static const enum hook_id pairs[][2] = { { HOOK_SCOPE_END, HOOK_SCOPE_BEGIN },
+						 { HOOK_RANGE_POP, HOOK_RANGE_PUSH } };
+	const struct target *target = &session->target;
+
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		target__attach_optional(target, session->probes, pairs[i][0]);
+		if (!session->opts.steps_only &&
+		    probes__attached(session->probes, proc__pid(target->proc), pairs[i][0]))
+			target__attach_optional(target, session->probes, pairs[i][1]);
+	}
+}
+
 void session__look_into_torch(struct session *session, uint64_t now)
 {
 	if (session->have_codes || !session->target.python || !session->target.has_slot ||
@@ -535,7 +550,7 @@ void session__look_into_torch(struct session *session, uint64_t now)
 	probes__set_module_codes(session->probes, session->opts.number,
 				 session->target.module_codes, session->target.n_module_codes);
 	session->have_codes = true;
-	target__attach_optional(&session->target, session->probes, HOOK_SCOPE_END);
+	attach_scopes(session);
 	if (session->decoder->modules)
 		target__attach_optional(&session->target, session->probes, HOOK_MODULE_CALL);
 }
@@ -1145,8 +1160,9 @@ static int take_facts(struct session *session, const struct session *parent)
  * attach_all(). 0 or -errno. */
 static int attach_own_hooks(const struct session *session, pid_t parent)
 {
-	static const enum hook_id ids[] = { HOOK_CODE_GONE, HOOK_SCOPE_END, HOOK_MODULE_CALL,
-					    MT_ALLOCATOR_HOOKS(HOOK_ID) };
+	static const enum hook_id ids[] = { HOOK_CODE_GONE,   HOOK_SCOPE_END,
+					    HOOK_RANGE_POP,   HOOK_RANGE_PUSH,
+					    HOOK_MODULE_CALL, MT_ALLOCATOR_HOOKS(HOOK_ID) };
 	pid_t pid = proc__pid(session->target.proc);
 	int err;
 

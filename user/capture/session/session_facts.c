@@ -467,7 +467,7 @@ void session__set_counters(struct session *session, const uint64_t counters[MT_C
 		[MT_REC_NODE] = "autograd_node",    [MT_REC_MODULE_LEAVE] = "module_leave",
 		[MT_REC_NATIVE] = "native",	    [MT_REC_HOST] = "host",
 		[MT_REC_MALLOC] = "malloc",	    [MT_REC_MALLOC_FREE] = "malloc_free",
-		[MT_REC_TENSOR] = "tensor"
+		[MT_REC_TENSOR] = "tensor",	    [MT_REC_SCOPE] = "scope"
 	};
 	struct names_stats names = symbolizer__stats(session->decoder->names);
 	size_t i;

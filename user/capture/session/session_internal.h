@@ -83,8 +83,10 @@ struct losses {
 	uint64_t total;	     /* records of all kinds */
 	uint64_t reported;   /* records about memory, as of the last EVENT_LOST */
 	uint64_t in_round;   /* part of reported that was added in this round */
+	uint64_t scopes;     /* records of begins and ends of scopes, as of the last drain */
 	bool open;	     /* records older than the last loss may still be in the ring */
 	bool steps_warned;   /* the loss of ends of steps was logged */
+	bool scopes_warned;  /* the loss of begins and ends of scopes was logged */
 };
 
 /* For session.c: the time that the capture adds to the target, and the detail that it leaves out. */

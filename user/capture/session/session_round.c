@@ -20,6 +20,7 @@
 #include "capture/decode/decoder.h"
 #include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
+#include "capture/decode/told_scopes.h"
 #include "inspect/proc.h"
 
 #define SETTLE_TRIES 100	 /* drains in step 2, at most */
@@ -205,8 +206,9 @@ static int confirm_names(struct session *session)
 static const unsigned memory_types[] = { MT_REC_REPORT,	    MT_REC_OOM,	      MT_REC_CPU_NEW,
 					 MT_REC_CPU_DELETE, MT_REC_CUDA_CALL, MT_REC_REQUESTED,
 					 MT_REC_SET_DEVICE };
-static const unsigned name_types[] = { MT_REC_SCOPE_END, MT_REC_MODULE_CALL, MT_REC_EDGE,
-				       MT_REC_NODE };
+static const unsigned name_types[] = { MT_REC_SCOPE_END, MT_REC_SCOPE, MT_REC_MODULE_CALL,
+				       MT_REC_EDGE, MT_REC_NODE };
+static const unsigned scope_types[] = { MT_REC_SCOPE_END, MT_REC_SCOPE };
 
 /* Lost records of these types. */
 static uint64_t sum_lost(const struct losses *losses, const unsigned *types, size_t n)
@@ -340,6 +342,19 @@ static int decode_queue(struct session *session, size_t end)
 	return err;
 }
 
+/* After a loss of begins or ends, it is not known which scopes are open. Returns 0 or the error of
+ * ending them. */
+static int note_lost_scopes(struct session *session)
+{
+	uint64_t lost = sum_lost(&session->losses, scope_types,
+				 sizeof(scope_types) / sizeof(scope_types[0]));
+
+	if (lost == session->losses.scopes)
+		return 0;
+	session->losses.scopes = lost;
+	return told_scopes__end_all(session->decoder->told);
+}
+
 int session__drain_ring(struct session *session, bool only_names)
 {
 	uint64_t taken;
@@ -372,6 +387,7 @@ int session__drain_ring(struct session *session, bool only_names)
 			return err;
 	}
 	err = decode_queue(session, end);
+	err = err ?: note_lost_scopes(session);
 	session->taken = taken;
 	return err ? err : cuda_calls__used(session->decoder, /*last=*/false);
 }

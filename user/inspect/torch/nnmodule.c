@@ -18,6 +18,7 @@
 #include "inspect/python.h"
 #include "inspect/python/pydict.h"
 #include "inspect/torch/nntree.h"
+#include "inspect/torch/pybind.h"
 
 /* Data for the probes on module calls: module types, the code object of a call, and the function to
  * probe. */
@@ -28,14 +29,6 @@
 /* The function of torch._C that Module._call_impl calls first; by 2.15 it is _is_tracing. */
 #define TRACING_STATE "_get_tracing_state"
 #define IS_TRACING "_is_tracing"
-
-/* M_SELF: PyCFunctionObject.m_self (Include/cpython/methodobject.h), all versions, from the
- * object's type on. It is an object of pybind11: a PyCapsule, from version 3 on another type. Both
- * have the address of a function_record RECORD bytes behind the type. */
-#define M_SELF 16
-#define RECORD 8
-/* Offset of impl in pybind11::detail::function_record, in pybind11 2.2 to 3.0; the name is at 0. */
-#define RECORD_IMPL 48
 
 int nnmodules__is_type(struct pymem *mem, uint64_t type)
 {
@@ -191,33 +184,14 @@ static const char *first_called_name(const struct python *py, struct pymem *mem)
 
 int nnmodules__first_called(const struct python *py, uint64_t *addr, const char **name)
 {
-	const struct pylayout *layout = python__layout(py);
-	uint64_t module, function, self, record, text, impl;
-	char found_name[32] = "";
+	uint64_t module;
 	struct pymem mem;
 	int err;
 
 	pymem__init(&mem, py, false);
 	*name = first_called_name(py, &mem);
-	err = pyobj__module(py, "torch._C", &module)
-		      ?: pyobj__module_attr(py, module, *name, &function);
-	if (err)
-		return err;
-	err = pymem__u64(&mem, function + layout->ob_type + M_SELF, &self)
-		      ?: pymem__u64(&mem, self + layout->ob_type + RECORD, &record);
-	if (err)
-		return err;
-	/* Check that it is the record of this function. */
-	err = pymem__u64(&mem, record, &text)
-		      ?: pymem__read(&mem, text, found_name, strlen(*name) + 1);
-	if (err)
-		return err;
-	if (strcmp(found_name, *name))
-		return -EBADMSG;
-	err = pymem__u64(&mem, record + RECORD_IMPL, &impl);
-	if (!err)
-		*addr = impl;
-	return err;
+	err = pyobj__module(py, "torch._C", &module);
+	return err ?: pybind__word(py, module, *name, PYBIND_IMPL, addr);
 }
 
 #define MAX_ROOTS 256

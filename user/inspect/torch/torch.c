@@ -11,8 +11,10 @@
 #include "base/text.h"
 #include "inspect/elf.h"
 #include "inspect/proc.h"
+#include "inspect/arch.h"
 #include "inspect/pyobj.h"
 #include "inspect/python.h"
+#include "inspect/torch/pybind.h"
 
 #define FILES_MAX 4096u
 #define VERSION_TEXT_MAX (16u << 10)
@@ -20,12 +22,14 @@
 
 #define ARG(n) (1u << (n))
 
+#define ENTER_NEW "_ZN5torch8autograd8profiler25record_function_enter_newERK"
+
 /* Functions to find in torch's libraries. args: as for site__pick(). */
 static const struct want {
 	enum hook_id id;
 	bool required;
 	unsigned args;
-	const char *symbols[3]; /* by version, newest first; totals were signed before PyTorch 2.0 */
+	const char *symbols[4]; /* by version, newest first; totals were signed before PyTorch 2.0 */
 	const char *missing;
 } wants[] = {
 	{ HOOK_REPORT,
@@ -63,6 +67,15 @@ static const struct want {
 	    "4NodeERNS0_11InputBufferE"
 	    "RKS2_INS0_10ReadyQueueEE" },
 	  "no mapped file exports it: backward memory is not traced to lines of forward" },
+	{ HOOK_SCOPE_BEGIN,
+	  false,
+	  ARG(ARCH_FIRST_OF_OBJECT),
+	  { ENTER_NEW "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKSt8optionalIS7_E",
+	    ENTER_NEW "SsRKSt8optionalISsE", /* built with the old ABI of std::string */
+	    ENTER_NEW "SsRKN3c108optionalISsEE",
+	    ENTER_NEW
+	    "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEERKN3c108optionalIS7_EE" },
+	  "no mapped file exports it: scopes of record_function are not recorded" },
 };
 #define WANTS (sizeof(wants) / sizeof(wants[0]))
 #define SYMBOLS (sizeof(wants[0].symbols) / sizeof(wants[0].symbols[0]))
@@ -687,4 +700,13 @@ int torch__scope_exit(const struct python *py, uint64_t *addr)
 	if (!err)
 		*addr = meth;
 	return err;
+}
+
+int torch__nvtx(const struct python *py, const char *name, uint64_t *addr)
+{
+	uint64_t module, nvtx;
+	int err = pyobj__module(py, "torch._C", &module)
+			  ?: pyobj__module_attr(py, module, "_nvtx", &nvtx);
+
+	return err ?: pybind__word(py, nvtx, name, PYBIND_FUNCTION, addr);
 }

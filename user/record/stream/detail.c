@@ -79,15 +79,28 @@ bool detail__read(const struct facts *f, struct detail *ret)
 	return ret->limit > 0;
 }
 
+/* The parts that enum mt_off names. */
+static const struct {
+	uint32_t off;
+	const char *name;
+} parts[] = { { MT_OFF_NODES, "backward nodes" },
+	      { MT_OFF_MODULES, "module calls" },
+	      { MT_OFF_SCOPES, "scopes" } };
+#define PARTS (sizeof(parts) / sizeof(parts[0]))
+
 /* Lists what the flags `off` (enum mt_off) leave out, then the text `sampled` about stacks, which
  * may be "". Writes "" if nothing is missing. */
 static void list_missing(char *buf, size_t size, uint32_t off, const char *sampled)
 {
-	static const char *const names[] = { "", "backward nodes", "module calls",
-					     "backward nodes, module calls" };
-	const char *name = names[!!(off & MT_OFF_NODES) + 2 * !!(off & MT_OFF_MODULES)];
+	size_t len = 0;
 
-	snprintf(buf, size, "%s%s%s", name, *name && *sampled ? ", " : "", sampled);
+	*buf = '\0';
+	for (size_t i = 0; i < PARTS; i++)
+		if (off & parts[i].off && len < size)
+			len += (size_t)snprintf(buf + len, size - len, "%s%s", len ? ", " : "",
+						parts[i].name);
+	if (*sampled && len < size)
+		snprintf(buf + len, size - len, "%s%s", len ? ", " : "", sampled);
 }
 
 char *detail__words(char *buf, size_t size, uint32_t off, uint64_t below)
@@ -137,12 +150,6 @@ static const char *percents(char *buf, size_t size, double share)
 
 char *detail__sentence(char *buf, size_t size, const struct facts *f)
 {
-	static const struct {
-		uint32_t part;
-		const char *name;
-	} parts[] = { { MT_OFF_NODES, "backward nodes" },
-		      { MT_OFF_MODULES, "module calls" },
-		      { 0, "most stacks of blocks below " } }; /* part 0: as for say_missing() */
 	struct detail d;
 	char number[32], low[32], high[32], counts[2][32];
 	size_t len = 0;
@@ -168,16 +175,19 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 		len += snprintf(buf + len, size - len, "Lines are known in %s of %s steps. ",
 				text__count(counts[0], sizeof(counts[0]), d.whole),
 				text__count(counts[1], sizeof(counts[1]), d.steps));
-	for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]) && len < size; i++) {
+	for (size_t i = 0; i <= PARTS && len < size; i++) {
+		bool stacks = i == PARTS;
 		char when[64], bytes[24] = "";
-		uint64_t most = say_missing(when, sizeof(when), &d, parts[i].part);
+		uint64_t most = say_missing(when, sizeof(when), &d, stacks ? 0 : parts[i].off);
 
 		if (!most)
 			continue;
-		if (!parts[i].part)
+		if (stacks)
 			text__bytes(bytes, sizeof(bytes), most);
 		len += snprintf(buf + len, size - len, "%s%s%s (%s)",
-				some ? ", " : "Not recorded: ", parts[i].name, bytes, when);
+				some ? ", " : "Not recorded: ",
+				stacks ? "most stacks of blocks below " : parts[i].name, bytes,
+				when);
 		some = true;
 	}
 	if (len < size)
@@ -222,6 +232,7 @@ void detail__put(struct json *j, const struct facts *f)
 		json__seconds(j, "time", d.at[i].time, /*decimals=*/9);
 		json__bool(j, "backward_nodes", !(d.at[i].off & MT_OFF_NODES));
 		json__bool(j, "module_calls", !(d.at[i].off & MT_OFF_MODULES));
+		json__bool(j, "scopes", !(d.at[i].off & MT_OFF_SCOPES));
 		json__uint(j, "sampled_below", d.at[i].below);
 		json__double(j, "share_before", d.at[i].share / MILLION, /*decimals=*/6);
 		json__close_object(j);
@@ -232,12 +243,12 @@ void detail__put(struct json *j, const struct facts *f)
 
 char *detail__mark(char *buf, size_t size, uint32_t off, uint64_t below)
 {
-	char parts[128], sampled[64] = "";
+	char missing[128], sampled[64] = "";
 
 	if (below)
 		snprintf(sampled, sizeof(sampled), MARK_BELOW "%" PRIu64 " B", below);
-	list_missing(parts, sizeof(parts), off, sampled);
-	snprintf(buf, size, *parts ? MARK "without %s" : MARK "all", parts);
+	list_missing(missing, sizeof(missing), off, sampled);
+	snprintf(buf, size, *missing ? MARK "without %s" : MARK "all", missing);
 	return buf;
 }
 

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Scopes of record_function and NVTX, from records of probes to events. */
+#include "unit/cmocka.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "capture/decode/decoder.h"
+#include "capture/decode/told_scopes.h"
+#include "capture/probes/session_opts.h"
+#include "capture/target.h"
+#include "inspect/proc.h"
+#include "record/dict.h"
+
+#define START UINT64_C(1000)
+#define RF MT_SCOPE_RECORD_FUNCTION
+#define NVTX MT_SCOPE_NVTX
+
+struct world {
+	struct sink sink; /* first */
+	struct session_opts opts;
+	struct target target;
+	struct dict *dict;
+	struct facts *facts;
+	struct decoder *decoder;
+	uint64_t now;
+	char text[4096]; /* the events that came: source, "earlier", "begin" or "end", name, "/" tid
+			  */
+};
+
+static int on_event(struct sink *sink, const struct event *e)
+{
+	struct world *w = (struct world *)sink;
+	size_t len = strlen(w->text);
+
+	assert_true(e->kind == EVENT_SCOPE && !e->addr && len + 160 < sizeof(w->text));
+	snprintf(w->text + len, sizeof(w->text) - len, "%s:%s%s%s%s/%u ",
+		 e->how == SCOPE_NVTX ? "nvtx" : "rf", e->flags & SCOPE_EARLIER ? "earlier-" : "",
+		 scope_flag__name(e->flags), e->name ? ":" : "", dict__str(w->dict, e->name),
+		 dict__get_thread(w->dict, e->thread).tid);
+	return 0;
+}
+
+static int setup(void **state)
+{
+	struct world *w = calloc(1, sizeof(*w));
+
+	w->sink.event = on_event;
+	w->dict = dict__new();
+	w->facts = facts__new();
+	w->target.proc = proc__open(getpid());
+	w->decoder = decoder__new(&w->opts, &w->target, NULL, w->dict, w->facts);
+	assert_non_null(w->decoder);
+	w->decoder->next = &w->sink;
+	w->decoder->start = START;
+	w->now = START;
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+
+	decoder__free(w->decoder);
+	facts__free(w->facts);
+	dict__free(w->dict);
+	proc__free(w->target.proc);
+	free(w);
+	return 0;
+}
+
+static void tell(struct world *w, uint32_t tid, uint8_t source, const char *name)
+{
+	struct mt_rec_scope r = { .h = { .type = MT_REC_SCOPE, .tid = tid, .time = w->now++ },
+				  .source = source,
+				  .ends = !name };
+
+	memset(r.name, 'z', sizeof(r.name)); /* anything may follow a NUL */
+	if (!name)
+		*r.name = '\0';
+	else
+		memcpy(r.name, name, strnlen(name, sizeof(r.name) - 1) + 1);
+	assert_int_equal(decoder__record(w->decoder, &r, sizeof(r)), 0);
+}
+
+static void leave(struct world *w, uint32_t tid)
+{
+	assert_int_equal(told_scopes__exit(w->decoder->told, tid, w->now++), 0);
+}
+
+static void came(struct world *w, const char *text)
+{
+	assert_string_equal(w->text, text);
+	*w->text = '\0';
+}
+
+/* Ends are about the innermost scope of their thread and source; those without a begin are dropped.
+ */
+static void test_nested(void **state)
+{
+	struct world *w = *state;
+
+	leave(w, 1);
+	tell(w, 1, NVTX, NULL);
+	tell(w, 1, RF, "a");
+	tell(w, 1, NVTX, "b");
+	tell(w, 2, RF, "c");
+	leave(w, 1);
+	leave(w, 1);
+	tell(w, 2, NVTX, NULL);
+	tell(w, 1, NVTX, NULL);
+	leave(w, 2);
+	came(w, "rf:begin:a/1 nvtx:begin:b/1 rf:begin:c/2 rf:end/1 nvtx:end/1 rf:end/2 ");
+}
+
+static void test_names(void **state)
+{
+	struct world *w = *state;
+	char name[100];
+
+	memset(name, 'x', sizeof(name));
+	tell(w, 1, RF, "");
+	tell(w, 1, RF, "ProfilerStep#17");
+	tell(w, 1, RF, "ProfilerStep#x");
+	tell(w, 1, NVTX, "ProfilerStep#17x");
+	came(w, "rf:begin:(no name)/1 rf:begin:ProfilerStep/1 rf:begin:ProfilerStep#x/1 "
+		"nvtx:begin:ProfilerStep/1 ");
+	for (unsigned i = 0; i < 5000; i++) {
+		snprintf(name, sizeof(name), "n%u", i);
+		tell(w, 1, NVTX, name);
+		tell(w, 1, NVTX, NULL);
+		if (i < 4999)
+			*w->text = '\0';
+	}
+	came(w, "nvtx:begin:(further names)/1 nvtx:end/1 ");
+}
+
+/* A name of full length has no NUL. */
+static void test_long_name(void **state)
+{
+	struct mt_rec_scope r = { .h = { .type = MT_REC_SCOPE, .tid = 1, .time = START },
+				  .source = NVTX };
+	struct world *w = *state;
+	char want[128];
+
+	memset(r.name, 'x', sizeof(r.name));
+	assert_int_equal(decoder__record(w->decoder, &r, sizeof(r)), 0);
+	snprintf(want, sizeof(want), "nvtx:begin:%.*s/1 ", MT_SCOPE_NAME, r.name);
+	came(w, want);
+}
+
+/* PyTorch's own scopes are not events, and do not disturb those around and inside. */
+static void test_hidden(void **state)
+{
+	struct world *w = *state;
+
+	tell(w, 1, RF, "a");
+	tell(w, 1, RF, "Optimizer.step#AdamW.step");
+	tell(w, 1, RF, "b");
+	leave(w, 1);
+	leave(w, 1);
+	tell(w, 1, RF, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__");
+	leave(w, 1);
+	tell(w, 1, RF, "Optimizer.zero_grad#SGD.zero_grad");
+	leave(w, 1);
+	leave(w, 1);
+	came(w, "rf:begin:a/1 rf:begin:b/1 rf:end/1 rf:end/1 ");
+	tell(w, 1, NVTX, "Optimizer.step#mine");
+	came(w, "nvtx:begin:Optimizer.step#mine/1 ");
+}
+
+static void test_deep(void **state)
+{
+	struct world *w = *state;
+	size_t begins = 0, ends = 0;
+
+	for (int i = 0; i < 1000; i++)
+		tell(w, 1, RF, "d");
+	for (int i = 0; i < 1000; i++)
+		leave(w, 1);
+	for (const char *at = w->text; (at = strstr(at, "rf:begin:d/1 ")); at++)
+		begins++;
+	for (const char *at = w->text; (at = strstr(at, "rf:end/1 ")); at++)
+		ends++;
+	assert_true(begins == 48 && ends == 48);
+	*w->text = '\0';
+	leave(w, 1);
+	tell(w, 1, RF, "after");
+	came(w, "rf:begin:after/1 ");
+}
+
+/* After a loss, and while the capture drops scopes, no scope stays open. */
+static void test_unknown(void **state)
+{
+	struct world *w = *state;
+	struct told_scopes *told = w->decoder->told;
+
+	tell(w, 1, RF, "a");
+	tell(w, 1, RF, "Optimizer.step#x");
+	tell(w, 1, NVTX, "b");
+	*w->text = '\0';
+	assert_int_equal(told_scopes__end_all(told), 0);
+	assert_true(!strcmp(w->text, "rf:end/1 nvtx:end/1 ") ||
+		    !strcmp(w->text, "nvtx:end/1 rf:end/1 "));
+	*w->text = '\0';
+	leave(w, 1);
+	tell(w, 1, NVTX, NULL);
+	came(w, "");
+	tell(w, 1, NVTX, "c");
+	assert_int_equal(told_scopes__set_off(told, true), 0);
+	tell(w, 1, NVTX, "d");
+	came(w, "nvtx:begin:c/1 nvtx:end/1 ");
+	assert_int_equal(told_scopes__set_off(told, false), 0);
+	tell(w, 1, NVTX, NULL);
+	tell(w, 1, NVTX, "e");
+	came(w, "nvtx:begin:e/1 ");
+}
+
+static void test_gone(void **state)
+{
+	struct world *w = *state;
+	uint32_t tid = (uint32_t)gettid();
+	char want[64];
+
+	tell(w, tid, RF, "mine");
+	tell(w, 99999999, NVTX, "other");
+	*w->text = '\0';
+	decoder__check_threads(w->decoder);
+	assert_int_equal(told_scopes__end_gone(w->decoder->told), 0);
+	came(w, "nvtx:end/99999999 ");
+	leave(w, tid);
+	snprintf(want, sizeof(want), "rf:end/%u ", tid);
+	came(w, want);
+}
+
+/* The first call of the old library of NVTX comes twice; a range of the same name inside does not. */
+static void test_first_call(void **state)
+{
+	struct world *w = *state;
+
+	snprintf(w->target.hooks[HOOK_RANGE_PUSH].file, sizeof(w->target.hooks[0].file),
+		 "/nvidia/nvtx/lib/libnvToolsExt.so.1");
+	tell(w, 1, NVTX, "a");
+	tell(w, 1, NVTX, "a");
+	tell(w, 1, NVTX, "a");
+	tell(w, 1, NVTX, NULL);
+	tell(w, 1, NVTX, NULL);
+	tell(w, 1, NVTX, NULL);
+	came(w, "nvtx:begin:a/1 nvtx:begin:a/1 nvtx:end/1 nvtx:end/1 ");
+}
+
+static void test_no_first_call(void **state)
+{
+	struct world *w = *state;
+
+	tell(w, 1, NVTX, "a"); /* NVTX 3 */
+	tell(w, 1, NVTX, "a");
+	came(w, "nvtx:begin:a/1 nvtx:begin:a/1 ");
+}
+
+static void test_earlier(void **state)
+{
+	struct world *w = *state;
+
+	w->now = START - 5;
+	tell(w, 1, RF, "a");
+	came(w, "rf:earlier-begin:a/1 ");
+}
+
+int main(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_nested, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_names, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_long_name, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_hidden, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_deep, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_first_call, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_no_first_call, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_earlier, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+#include "capture/decode/told_scopes.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "base/map64.h"
+#include "base/text.h"
+#include "capture/decode/decoder.h"
+#include "capture/target.h"
+#include "memtrace.h"
+#include "record/stream.h"
+
+_Static_assert((int)MT_SCOPE_RECORD_FUNCTION == (int)SCOPE_RECORD_FUNCTION &&
+		       (int)MT_SCOPE_NVTX == (int)SCOPE_NVTX,
+	       "sources in records and in events");
+
+#define NAMES 4096 /* different names of a capture; further ones are OTHER_NAME */
+#define OTHER_NAME "(further names)"
+#define NO_NAME "(no name)"
+#define PROFILER_STEP "ProfilerStep"
+
+struct told_scopes {
+	struct decoder *decoder;
+	struct map64 *names; /* hash of a name -> dict string */
+	struct map64 *open;  /* key_of() a thread and a source -> its open scopes: see below */
+	struct hash_seed seed;
+	struct {
+		unsigned n; /* NVTX ranges that began so far, at most 2 */
+		uint32_t tid;
+		uint64_t time; /* ns since start, of the first one */
+		char name[MT_SCOPE_NAME + 1];
+	} pushed;
+	bool off; /* the capture has dropped scopes, to cost less */
+};
+
+/*
+ * The open scopes of a thread and a source, in one word: their number in the low 16 bits, then a
+ * bit for each of the DEEPEST outermost ones, which is set if the scope is not in the stream. The
+ * innermost one has the lowest bit. Deeper scopes are not in the stream.
+ */
+#define DEPTH_BITS 16
+#define DEPTH_MAX ((1U << DEPTH_BITS) - 1)
+#define DEPTH(open) ((open)&DEPTH_MAX)
+#define DEEPEST 48
+
+static uint64_t push(uint64_t open, bool hidden)
+{
+	if (DEPTH(open) >= DEEPEST)
+		return open + (DEPTH(open) < DEPTH_MAX);
+	return (DEPTH(open) + 1) | ((open >> DEPTH_BITS) << 1 | hidden) << DEPTH_BITS;
+}
+
+static uint64_t pop(uint64_t open)
+{
+	if (DEPTH(open) > DEEPEST)
+		return open - 1;
+	return (DEPTH(open) - 1) | (open >> (DEPTH_BITS + 1)) << DEPTH_BITS;
+}
+
+static bool innermost_hidden(uint64_t open)
+{
+	return DEPTH(open) > DEEPEST || (open >> DEPTH_BITS & 1);
+}
+
+static uint64_t key_of(uint32_t tid, uint8_t source)
+{
+	return (uint64_t)source << 32 | tid;
+}
+
+struct told_scopes *told_scopes__new(struct decoder *decoder)
+{
+	struct told_scopes *told = calloc(1, sizeof(*told));
+
+	if (!told)
+		return NULL;
+	told->decoder = decoder;
+	told->seed = hash__seed();
+	told->names = map64__new();
+	told->open = map64__new();
+	if (told->names && told->open)
+		return told;
+	told_scopes__free(told);
+	return NULL;
+}
+
+void told_scopes__free(struct told_scopes *told)
+{
+	if (!told)
+		return;
+	map64__free(told->names);
+	map64__free(told->open);
+	free(told);
+}
+
+uint32_t told_scopes__name(struct told_scopes *told, const char *name)
+{
+	uint64_t number, key = hash__bytes(told->seed, name, strlen(name));
+	uint32_t string;
+
+	if (map64__get(told->names, key, &number))
+		return (uint32_t)number;
+	if (map64__count(told->names) >= NAMES)
+		return decoder__string(told->decoder, OTHER_NAME);
+	string = decoder__string(told->decoder, name);
+	if (string == UINT32_MAX || map64__set(told->names, key, string))
+		return UINT32_MAX;
+	return string;
+}
+
+/* True for scopes that PyTorch itself opens in each step, where the stream has steps and phases. */
+static bool is_hidden(uint8_t source, const char *name)
+{
+	return source == SCOPE_RECORD_FUNCTION && (text__starts(name, "Optimizer.step#") ||
+						   text__starts(name, "Optimizer.zero_grad#") ||
+						   text__starts(name, "enumerate(DataLoader)#"));
+}
+
+/* The profiler numbers its steps: makes the name of all of them one. */
+static void cut_number(char *name)
+{
+	const char *at = name + strlen(PROFILER_STEP);
+
+	if (!text__starts(name, PROFILER_STEP "#") || !isdigit((unsigned char)at[1]))
+		return;
+	name[strlen(PROFILER_STEP)] = '\0';
+}
+
+static int emit(struct told_scopes *told, uint8_t source, uint32_t tid, struct event *event)
+{
+	const struct thread *thread = decoder__thread(told->decoder, tid);
+
+	if (!thread)
+		return -ENOMEM;
+	event->kind = EVENT_SCOPE;
+	event->how = source;
+	event->thread = thread->number;
+	return decoder__emit(told->decoder, event);
+}
+
+/* Longest time between the two hits of the first call, ns. */
+#define FIRST_CALL 1000000
+
+/* True for the second hit of the program's first call of nvtxRangePushA() in libnvToolsExt, up to
+ * PyTorch 2.4: that call initializes the library, which then calls the function again. */
+static bool is_first_again(struct told_scopes *told, uint32_t tid, const char *name, uint64_t depth,
+			   uint64_t time)
+{
+	const struct hook *hook = &told->decoder->target->hooks[HOOK_RANGE_PUSH];
+
+	if (told->pushed.n == 2 || !strstr(hook->file, "libnvToolsExt"))
+		return false;
+	if (told->pushed.n++)
+		return told->pushed.tid == tid && depth == 1 && !strcmp(told->pushed.name, name) &&
+		       time - told->pushed.time < FIRST_CALL;
+	told->pushed.tid = tid;
+	told->pushed.time = time;
+	strcpy(told->pushed.name, name);
+	return false;
+}
+
+static int begin(struct told_scopes *told, const struct mt_rec_scope *record)
+{
+	uint64_t key = key_of(record->h.tid, record->source), open = 0;
+	struct event event = { .time = decoder__since(told->decoder, record->h.time),
+			       .flags = SCOPE_BEGIN };
+	char name[MT_SCOPE_NAME + 1];
+	bool hidden;
+	int err;
+
+	snprintf(name, sizeof(name), "%.*s", MT_SCOPE_NAME, record->name);
+	cut_number(name);
+	map64__get(told->open, key, &open);
+	if (record->source == SCOPE_NVTX &&
+	    is_first_again(told, record->h.tid, name, DEPTH(open), event.time))
+		return 0;
+	hidden = is_hidden(record->source, name) || DEPTH(open) >= DEEPEST;
+	err = map64__set(told->open, key, push(open, hidden));
+	if (err || hidden)
+		return err;
+	if (record->h.time < told->decoder->start)
+		event.flags |= SCOPE_EARLIER;
+	event.name = told_scopes__name(told, *name ? name : NO_NAME);
+	return event.name == UINT32_MAX ? -ENOMEM
+					: emit(told, record->source, record->h.tid, &event);
+}
+
+/* Ends the innermost scope of a thread and a source. */
+static int end(struct told_scopes *told, uint32_t tid, uint8_t source, uint64_t time)
+{
+	uint64_t key = key_of(tid, source), open = 0;
+	struct event event = { .time = time, .flags = SCOPE_END };
+	int err;
+
+	if (!map64__get(told->open, key, &open))
+		return 0;
+	if (DEPTH(open) == 1) {
+		map64__del(told->open, key, NULL);
+	} else {
+		err = map64__set(told->open, key, pop(open));
+		if (err)
+			return err;
+	}
+	return innermost_hidden(open) ? 0 : emit(told, source, tid, &event);
+}
+
+int told_scopes__record(struct told_scopes *told, const struct mt_rec_scope *record)
+{
+	if (told->off)
+		return 0; /* from before the change of detail */
+	return record->ends ? end(told, record->h.tid, record->source,
+				  decoder__since(told->decoder, record->h.time))
+			    : begin(told, record);
+}
+
+int told_scopes__exit(struct told_scopes *told, uint32_t tid, uint64_t time)
+{
+	return end(told, tid, SCOPE_RECORD_FUNCTION, time);
+}
+
+/* Ends all open scopes of a thread and a source. Returns 0, -ENOMEM or the sink's error. */
+static int end_each(struct told_scopes *told, uint64_t key, uint64_t open)
+{
+	uint64_t now = decoder__now(told->decoder);
+	int err = 0;
+
+	for (uint64_t n = DEPTH(open); n && !err; n--)
+		err = end(told, (uint32_t)key, (uint8_t)(key >> 32), now);
+	return err;
+}
+
+int told_scopes__end_all(struct told_scopes *told)
+{
+	uint64_t key, open;
+	size_t pos = 0;
+	int err = 0;
+
+	while (!err && map64__next(told->open, &pos, &key, &open)) {
+		err = end_each(told, key, open);
+		pos = 0; /* the map has changed */
+	}
+	return err;
+}
+
+int told_scopes__set_off(struct told_scopes *told, bool off)
+{
+	told->off = off;
+	return off ? told_scopes__end_all(told) : 0;
+}
+
+int told_scopes__end_gone(struct told_scopes *told)
+{
+	const struct decoder *decoder = told->decoder;
+	uint64_t key, open, i;
+	size_t pos = 0;
+	int err = 0;
+
+	while (!err && map64__next(told->open, &pos, &key, &open)) {
+		if (map64__get(decoder->threads, (uint32_t)key, &i) && !decoder->thread[i].gone)
+			continue;
+		err = end_each(told, key, open);
+		pos = 0;
+	}
+	return err;
+}
