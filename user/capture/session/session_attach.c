@@ -524,10 +524,10 @@ static void attach_scopes(const struct session *session)
 						 { HOOK_RANGE_POP, HOOK_RANGE_PUSH } };
 	const struct target *target = &session->target;
 
-	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+	target__attach_optional(target, session->probes, HOOK_SCOPE_END); /* for steps, too */
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]) && !session->opts.steps_only; i++) {
 		target__attach_optional(target, session->probes, pairs[i][0]);
-		if (!session->opts.steps_only &&
-		    probes__attached(session->probes, proc__pid(target->proc), pairs[i][0]))
+		if (probes__attached(session->probes, proc__pid(target->proc), pairs[i][0]))
 			target__attach_optional(target, session->probes, pairs[i][1]);
 	}
 }

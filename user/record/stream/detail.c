@@ -79,13 +79,14 @@ bool detail__read(const struct facts *f, struct detail *ret)
 	return ret->limit > 0;
 }
 
-/* The parts that enum mt_off names. */
+/* The parts that may be missing, with their bits of enum mt_off. */
 static const struct {
 	uint32_t off;
 	const char *name;
 } parts[] = { { MT_OFF_NODES, "backward nodes" },
 	      { MT_OFF_MODULES, "module calls" },
-	      { MT_OFF_SCOPES, "scopes" } };
+	      { MT_OFF_SCOPES, "scopes" },
+	      { 0, "most stacks of blocks below " } }; /* 0: as for say_missing() */
 #define PARTS (sizeof(parts) / sizeof(parts[0]))
 
 /* Lists what the flags `off` (enum mt_off) leave out, then the text `sampled` about stacks, which
@@ -175,19 +176,16 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 		len += snprintf(buf + len, size - len, "Lines are known in %s of %s steps. ",
 				text__count(counts[0], sizeof(counts[0]), d.whole),
 				text__count(counts[1], sizeof(counts[1]), d.steps));
-	for (size_t i = 0; i <= PARTS && len < size; i++) {
-		bool stacks = i == PARTS;
+	for (size_t i = 0; i < PARTS && len < size; i++) {
 		char when[64], bytes[24] = "";
-		uint64_t most = say_missing(when, sizeof(when), &d, stacks ? 0 : parts[i].off);
+		uint64_t most = say_missing(when, sizeof(when), &d, parts[i].off);
 
 		if (!most)
 			continue;
-		if (stacks)
+		if (!parts[i].off)
 			text__bytes(bytes, sizeof(bytes), most);
 		len += snprintf(buf + len, size - len, "%s%s%s (%s)",
-				some ? ", " : "Not recorded: ",
-				stacks ? "most stacks of blocks below " : parts[i].name, bytes,
-				when);
+				some ? ", " : "Not recorded: ", parts[i].name, bytes, when);
 		some = true;
 	}
 	if (len < size)
