@@ -144,6 +144,8 @@ static void test_missing_data(void **state)
 		{ "counter.names_no_room", "12", "no room for 12 more stacks and names" },
 		{ "counter.lost.scope_end", "2",
 		  "2 ends of steps lost: figures per step are not exact" },
+		{ "counter.lost.scope", "7",
+		  "7 begins and ends of scopes lost: their runs are not exact" },
 		{ "counter.lost.module_call", "3", "3 calls of modules lost" },
 		{ "counter.modules.faults", "4", "4 calls of modules lost" },
 		{ "counter.lost.autograd_node", "5",

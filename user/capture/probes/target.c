@@ -199,6 +199,8 @@ static void set_nvtx_hook(struct target *target, enum hook_id id, const char *na
 	int err = torch__nvtx(target->python, name, &addr);
 
 	set_hook(target, id, name, err, addr, &of_nvtx, args);
+	if (err == -ENOENT)
+		target->hooks[id].why_not = "this PyTorch is built without CUDA, so without NVTX";
 	if (!err && !target->hooks[id].found)
 		set_hook(target, id, name, err, addr, &of_nvtx_library, args);
 }

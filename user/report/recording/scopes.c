@@ -211,6 +211,7 @@ static void say_limits(FILE *out, const struct model *m, const struct facts *f,
 		       const struct report_text_opts *o)
 {
 	uint64_t lost = words__fact_number(f, "counter.phases.lost");
+	uint64_t records = words__fact_number(f, "counter.lost.scope");
 	unsigned width = report_text__width(out, o);
 	char clean[REPORT_TEXT], count[48];
 	bool found, functions = false;
@@ -233,6 +234,11 @@ static void say_limits(FILE *out, const struct model *m, const struct facts *f,
 				"%s about phases overwritten before memtrace-bpf read them: some "
 				"runs are missing, or have no end",
 				text__counted(count, sizeof(count), lost, "record"));
+	if (records)
+		text__paragraph(out, width, "", "",
+				"%s about record_function or NVTX lost: some runs are missing, or "
+				"end too early",
+				text__counted(count, sizeof(count), records, "record"));
 	if (!model__scopes(m))
 		return;
 	text__paragraph(out, width, "", "",

@@ -780,6 +780,7 @@ static void say_loss(struct line *l, const struct model *m)
 static void say_lost(struct line *l, const struct facts *f)
 {
 	uint64_t steps = words__fact_number(f, "counter.lost.scope_end");
+	uint64_t scopes = words__fact_number(f, "counter.lost.scope");
 	uint64_t calls = words__fact_number(f, "counter.lost.module_call") +
 			 words__fact_number(f, "counter.modules.faults");
 	uint64_t nodes = words__fact_number(f, "counter.lost.autograd_edge") +
@@ -790,6 +791,9 @@ static void say_lost(struct line *l, const struct facts *f)
 	if (steps)
 		add_part(l, "%s ends of steps lost: figures per step are not exact",
 			 text__count(count, sizeof(count), steps));
+	if (scopes)
+		add_part(l, "%s begins and ends of scopes lost: their runs are not exact",
+			 text__count(count, sizeof(count), scopes));
 	if (calls)
 		add_part(l, "%s calls of modules lost", text__count(count, sizeof(count), calls));
 	if (nodes)
