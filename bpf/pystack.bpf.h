@@ -729,6 +729,24 @@ static __noinline bool send_stack(struct scratch *walk, __u64 id)
 	return true;
 }
 
+/* True if the thread is in a module whose frames a walk can tell from those around it. */
+static __always_inline bool in_known_module(const struct thread_slot *thread)
+{
+	return thread && thread->modules.n && py.frame_owner != MT_NO_OFFSET;
+}
+
+/* first_frame(), for a thread whose state is settled. */
+static __always_inline void slow_frame(struct scratch *walk, struct thread_slot *thread,
+				       const bool sleepable)
+{
+	walk->stack.ends = 0;
+	walk->level = in_known_module(thread) ? (__u32)thread->modules.n : 0;
+	if (sleepable)
+		first_frame_sleepable(walk, thread);
+	else
+		first_frame_atomic(walk, thread);
+}
+
 /* Walks from the innermost frame on. Sets the entries, their hash and the outcome. */
 static __always_inline void read_frames(struct scratch *walk, struct thread_slot *thread,
 					__u64 time, const bool sleepable)
@@ -746,17 +764,14 @@ static __always_inline void read_frames(struct scratch *walk, struct thread_slot
 	walk->level = 0;
 	walk->hash = 0;
 	walk->power = 1;
-	if (!thread || !thread->modules.n || py.frame_owner == MT_NO_OFFSET ||
-	    !quick_frame(walk, thread)) {
-		walk->stack.ends = 0;
+	if (!in_known_module(thread) || !quick_frame(walk, thread)) {
+		walk->level = thread ? (__u32)thread->modules.n : 0;
 		if (thread)
 			settle(thread, walk->sp, time);
-		walk->level = thread && py.frame_owner != MT_NO_OFFSET ? (__u32)thread->modules.n
-								       : 0;
-		if (sleepable)
-			first_frame_sleepable(walk, thread);
-		else
-			first_frame_atomic(walk, thread);
+		/* If the module has returned, the one around it may do. */
+		if (!in_known_module(thread) || walk->level == (__u32)thread->modules.n ||
+		    !quick_frame(walk, thread))
+			slow_frame(walk, thread, sleepable);
 	}
 	if (!walk->frame)
 		return;
