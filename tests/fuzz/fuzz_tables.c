@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * libFuzzer target: the Parquet files of any recording (recording_file.h). Either all five tables
+ * libFuzzer target: the Parquet files of any recording (recording_file.h). Either all six tables
  * are written, in folders of the names that engines expect, or none; each file has Parquet's magic
  * at both ends and a footer that fits in. Messages must be harmless on a terminal.
  */
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-#define TABLES 5
+#define TABLES 6
 
 static size_t files;
 
