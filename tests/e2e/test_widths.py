@@ -122,7 +122,7 @@ def text_of_check(p, width):
     wide = [line for line in out.splitlines() if width != "piped" and columns(line) > int(width) and "/" not in line]
     check(not wide, "check: wider than %s columns: %s", width, wide)
     out = re.sub(r"\n {22}", " ", out)
-    out = re.sub(r"\d+\.\d (?:us|µs)", "N µs", out)
+    out = re.sub(r"\d+\.\d+ (?:us|µs)", "N µs", out)
     return re.sub(r"read in \d+ ms", "read in N ms", out).splitlines()
 
 
