@@ -81,7 +81,7 @@ $(OUTPUT)/tests/unit/follow/test_tracees: override LDFLAGS += $(TRACEES_WRAPS:%=
 
 # What stands for the kernel side, and for a target's memory, where there is neither.
 SOAK_WRAPS := probes__consume probes__counters probes__lost_ends probes__epoch probes__bumps probes__ends probes__bump_epoch \
-	probes__both_until probes__taken probes__times_forgotten code_cache__known code_cache__need code_cache__find proc__thread_comm proc__thread_started cuda_calls__after_drain cuda_calls__used
+	probes__both_until probes__taken probes__times_forgotten code_cache__known code_cache__need code_cache__find proc__open_memory proc__thread_comm proc__thread_started cuda_calls__after_drain cuda_calls__used
 $(OUTPUT)/tests/tools/soak: override LDFLAGS += $(SOAK_WRAPS:%=-Wl,--wrap=%)
 
 $(OUTPUT)/tests/unit/%: $(OUTPUT)/obj/tests/unit/%.o $(TESTLIB) $(LIB)

@@ -88,6 +88,7 @@ bool __wrap_code_cache__known(const struct code_cache *c, uint64_t addr);
 int __wrap_code_cache__need(struct code_cache *c, uint64_t addr, uint64_t epoch);
 const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t addr,
 					   uint64_t epoch);
+int __wrap_proc__open_memory(const struct proc *p, int number);
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size);
 int __wrap_proc__thread_started(const struct proc *p, pid_t tid, uint64_t *ret);
 void __wrap_cuda_calls__after_drain(struct decoder *d, bool all);
@@ -177,6 +178,11 @@ const struct code *__wrap_code_cache__find(const struct code_cache *c, uint64_t 
 	if (g.code.file == UINT32_MAX || g.code.func == UINT32_MAX)
 		return NULL; /* the dict is full: the frame has no name */
 	return &g.code;
+}
+
+int __wrap_proc__open_memory(const struct proc *p, int number)
+{
+	return -ENOENT;
 }
 
 int __wrap_proc__thread_comm(const struct proc *p, pid_t tid, char *buf, size_t size)
