@@ -13,7 +13,7 @@
 #define WINDOW_LEAST 4		    /* steps */
 #define STEPS_WAIT (10 * SECOND)    /* ns from the start until the first step must end */
 #define PAIRS_LEAST 6		    /* fewer differences have no interval at 95 % */
-#define PAIRS_TRY 24		    /* differences after which the measurement ends undecided */
+#define PAIRS_TRY 24		    /* differences after which the median decides */
 #define PAIRS_SURE 12		    /* differences that all detail needs to come back */
 #define LEAST_PART 100		    /* one step in so many is recorded with all detail at least */
 #define WORTH 0.25		    /* detail that saves less of what is too much stays */
@@ -161,16 +161,19 @@ static void decide(struct step_cost *s, uint64_t now)
 	uint64_t least = s->mode == STEP_COST_TRY ? PAIRS_LEAST : PAIRS_SURE;
 	struct step_longer all;
 	double too_much, saves;
+	bool undecided;
 
 	if (s->pairs < least || !step_cost__longer_with_all(s, &all))
 		return;
 	too_much = all.longer - s->limit;
 	saves = all.longer / scale(s);
-	if (all.high <= s->limit || (all.low > s->limit && saves < WORTH * too_much)) {
+	undecided = s->mode == STEP_COST_TRY && s->pairs >= PAIRS_TRY;
+	if (all.high <= s->limit || (undecided && all.longer <= s->limit) ||
+	    (all.low > s->limit && saves < WORTH * too_much)) {
 		keep_all(s, now);
 		return;
 	}
-	if (s->mode == STEP_COST_TRY && (all.low > s->limit || s->pairs >= PAIRS_TRY))
+	if (s->mode == STEP_COST_TRY && (all.low > s->limit || undecided))
 		s->mode = STEP_COST_SAMPLE;
 	if (s->mode == STEP_COST_SAMPLE)
 		set_rest(s, &all);
