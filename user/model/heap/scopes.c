@@ -775,34 +775,44 @@ int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8
 	return err;
 }
 
+/* Takes the device's bytes after an event into the figures of a run that is open. */
+static void note_level(struct model *m, struct open_level *l, const struct dev *dev,
+		       const struct event *e)
+{
+	if (!l->done.known) {
+		level__begin(m, l, dev, e->time);
+		l->done.start = dev->first_allocated;
+	}
+	if (level_of(dev) > l->peak) {
+		l->peak = level_of(dev);
+		l->peak_time = e->time;
+		l->peak_event = m->seq;
+	}
+	if (dev->pub.has_totals && dev->pub.reserved > l->reserved)
+		l->reserved = dev->pub.reserved;
+}
+
 void scopes__after(struct model *m, const struct dev *dev, const struct event *e)
 {
 	struct scopes *s = &m->scopes;
+	/* While a thread of autograd runs backward: the thread that called it. */
 	uint32_t tid = s->launcher ?: tid_of(m, e->thread);
 	/* Without an allocation of its own in backward, the thread may have left the function. */
 	bool goes_on = !s->launcher || s->in_backward;
 
 	for (uint32_t i = 0; i < s->nopen; i++) {
 		struct open_scope *o = s->open[i];
-		struct open_level *l = &o->levels[dev->number];
+		struct open_level *l = NULL;
 
 		if (o->suspended)
 			continue;
-		if (dev->number < SCOPE_DEVICES && !l->done.known) {
-			level__begin(m, l, dev, e->time);
-			l->done.start = dev->first_allocated;
-		}
-		if (dev->number < SCOPE_DEVICES && level_of(dev) > l->peak) {
-			l->peak = level_of(dev);
-			l->peak_time = e->time;
-			l->peak_event = m->seq;
-		}
-		if (dev->number < SCOPE_DEVICES && dev->pub.has_totals &&
-		    dev->pub.reserved > l->reserved)
-			l->reserved = dev->pub.reserved;
+		if (dev->number < SCOPE_DEVICES)
+			l = &o->levels[dev->number];
+		if (l)
+			note_level(m, l, dev, e);
 		if (o->tid != tid)
 			continue;
-		if (e->kind == EVENT_ALLOC && dev->number < SCOPE_DEVICES)
+		if (l && e->kind == EVENT_ALLOC)
 			l->live += e->size;
 		if (goes_on && !is_named(o))
 			run__goes_on(m, o, e->time);
