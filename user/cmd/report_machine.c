@@ -200,6 +200,7 @@ static size_t list_changes(const struct gap *g, struct change *v)
 
 enum column_id { COL_GROWTH, COL_BEFORE, COL_AFTER, COL_NR };
 
+/* Describes a gap of the log, from the last look before it (to) to the first one after it (next). */
 static void describe_gap(const struct gap *g, char *buf, size_t size)
 {
 	uint64_t missing = g->next > g->to.time ? g->next - g->to.time : 0;

@@ -919,8 +919,8 @@ static uint64_t now_ms(void)
 	return clock__monotonic() / 1000000;
 }
 
-/* Sends, blocking for at most SEND_SECONDS, so that a client that does not read cannot block the
- * store. Returns 0 or -errno. */
+/* Sends all of it. A client that reads nothing for SEND_SECONDS, the socket's SO_SNDTIMEO, is an
+ * error, so that it cannot block the store. Returns 0 or -errno. */
 static int send_all(void *ctx, void *connection, const void *bytes, size_t n)
 {
 	const struct connection *c = connection;

@@ -48,7 +48,7 @@ static const struct frame *frame_at(const void *ctx, uint32_t i)
 }
 
 /* Returns a key that is equal for the same frame in both recordings: for matched lines by their
- * number, for other frames by name, file and line. */
+ * number, for other frames by name, file, line and kind. */
 static uint64_t key_of(const struct flame *f, enum match_side side, const struct frame *frame)
 {
 	uint32_t number = frame->file ? match__number(f->d->match, side, frame->file, frame->name,

@@ -422,9 +422,10 @@ static void put_counter(void *ctx, const char *device, const char *what, uint64_
 	json__close_object(p->j);
 }
 
-/* Opens a span with known begin and end (ns). */
-static void put_complete(struct perfetto *p, const char *name, uint64_t tid, uint64_t begin,
-			 uint64_t end)
+/* Opens the event of a span with known begin and end (ns); the caller adds arguments and closes it.
+ */
+static void open_span(struct perfetto *p, const char *name, uint64_t tid, uint64_t begin,
+		      uint64_t end)
 {
 	open_event(p, "X", name, begin);
 	json__uint(p->j, "tid", tid);
@@ -565,7 +566,7 @@ static void close_stretch(struct perfetto *p)
 	struct stretch *s = &p->stretch;
 
 	if (s->any) {
-		put_complete(p, phase__name(s->phase), TID_PHASES, s->begin, s->last);
+		open_span(p, phase__name(s->phase), TID_PHASES, s->begin, s->last);
 		json__string(p->j, "cat", "phase");
 		json__close_object(p->j);
 	}
@@ -617,8 +618,7 @@ static void put_steps(struct export_ctx *c, struct perfetto *p)
 	first = added < kept ? kept - added : 0;
 	for (size_t i = first; i < kept; i++) {
 		model__step(c->model, i, &step);
-		put_complete(p, text__step(name, steps - kept + i), TID_STEPS, step.start,
-			     step.end);
+		open_span(p, text__step(name, steps - kept + i), TID_STEPS, step.start, step.end);
 		json__string(p->j, "cat", "step");
 		json__open_object(p->j, "args");
 		json__uint(p->j, "peak_allocated", step.peak);
@@ -793,7 +793,7 @@ static int put_scopes(struct export_ctx *c, struct perfetto *p)
 	for (size_t i = 0; i < model__scope_runs(c->model) && !err; i++) {
 		model__scope_run(c->model, i, &r);
 		model__scope(c->model, r.scope, &s);
-		put_complete(p, s.name, TID_SCOPES + lanes.lane_of[i], r.begin, r.end);
+		open_span(p, s.name, TID_SCOPES + lanes.lane_of[i], r.begin, r.end);
 		json__string(p->j, "cat", "scope");
 		put_scope_args(c, p, i, r.number);
 		json__close_object(p->j);

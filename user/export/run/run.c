@@ -184,8 +184,9 @@ static int look_ahead(struct export_run *r)
 	return status;
 }
 
-/* Passes the recording through the format. Returns EXIT_OK, or logs an error and returns an exit
- * code. */
+/* Passes the recording through the format. Some formats need the end's figures at the beginning:
+ * for them r->ahead has read the recording once before. The caller frees r->state. Returns EXIT_OK,
+ * or logs an error and returns an exit code. */
 static int convert(struct export_run *r)
 {
 	const struct export_format *f = r->job.format;

@@ -407,7 +407,7 @@ static int index_params(const struct pytensor *tensors, const struct label *labe
 	return err;
 }
 
-/* Copies the memory that containers hold to the result. */
+/* Copies the memory that containers hold to the result, which gets reading->text, too. */
 static int take_held(const struct reading *reading, struct census_state *state)
 {
 	if (!reading->nheld)

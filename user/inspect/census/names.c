@@ -656,7 +656,8 @@ out:
 	return reading__is_local(err) ? 0 : err;
 }
 
-/* Names the tensors of all optimizers. Repeats one if memory changed meanwhile. */
+/* Names the tensors of all optimizers, and counts those of each (reading->counts). Repeats one,
+ * once, if memory changed meanwhile. */
 static int name_optimizers(struct reading *reading)
 {
 	int err = drop_wrappers(reading);

@@ -541,7 +541,7 @@ static int search_dict(struct census_owners *owners, const struct node *holder)
 	return err ?: add_items(owners, holder, "['", "']", owners->it.n <= WORDS_MAX);
 }
 
-/* Adds the attributes of an object, whose words are ".name" without an end. As many as there are. */
+/* Adds all attributes of an object: in a path, ".name" follows the object. Returns 0 or -errno. */
 static int search_attrs(struct census_owners *owners, const struct node *holder)
 {
 	int err = read_entries_cached(owners, holder->obj, holder->type);

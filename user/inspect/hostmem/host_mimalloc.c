@@ -215,8 +215,8 @@ static bool is_in_page(const struct page *page, uint64_t block)
 	return !block || (block >= page->start && block - page->start < page->bytes);
 }
 
-/* Parses entry, the description of a page that begins at index. left: slices up to the segment's
- * end. Returns false if it does not verify. */
+/* Parses entry, the description of a page. left: slices from the page's begin to the segment's end.
+ * page->others: the list of blocks that other threads freed. Returns false if it does not verify. */
 static bool parse_page(const struct search *search, const struct layout *layout,
 		       const uint8_t *entry, uint64_t left, struct page *page)
 {

@@ -642,6 +642,7 @@ static bool take(struct run *r, const struct message *m)
 		take_file(r, &m->file);
 		break;
 	case SAY_HOLDER:
+		/* The file is in one of the two lists; the other one ignores it. */
 		take_holder(r->scan->file, r->scan->files, &m->file);
 		take_holder(r->scan->shared, r->scan->shared_files, &m->file);
 		break;

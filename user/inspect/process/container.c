@@ -562,8 +562,8 @@ static unsigned count_ids(const char *path)
 	return n;
 }
 
-/* True if one of this host's own runtimes made the control group. Others may have any name: users
- * give them in their slice, and root of a container, such as one of LXC, below its own. */
+/* True if one of this host's own runtimes made the control group. Its path tells: a user can choose
+ * names only below the user's own slice, root of a container only below the container's group. */
 static bool is_of_host(const struct cgroup *cgroup)
 {
 	static const char *const starts[] = {

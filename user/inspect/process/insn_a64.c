@@ -289,7 +289,8 @@ static int decode_atomics(uint32_t word, struct insn_a64 *in)
 }
 
 /* Decodes ldr, str and their variants. Only a store of x30 relative to the stack pointer is of
- * interest in detail: it saves the return address. */
+ * interest in detail: it saves the return address. x30_at counts from the stack pointer before the
+ * instruction. */
 static int decode_one_register(uint32_t word, struct insn_a64 *in)
 {
 	bool vector = bit(word, 26);

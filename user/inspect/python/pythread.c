@@ -564,7 +564,7 @@ static int read_frame(const struct python *py, uint64_t addr, uint64_t code_type
 }
 
 /* Walks the frames once; returns their number or -errno. *torn: the error that ended the walk
- * early; 0: the walk reached the thread's first frame, or max frames. */
+ * early; 0: the walk reached the thread's first frame, or a limit. */
 static int walk_frames(const struct python *py, uint64_t tstate, struct pyframe *frames, size_t max,
 		       int *torn)
 {
@@ -575,7 +575,8 @@ static int walk_frames(const struct python *py, uint64_t tstate, struct pyframe 
 	*torn = innermost_frame(py, tstate, &frame);
 	if (*torn)
 		return *torn;
-	/* at most one shim per frame; the limit also ends circular lists */
+	/* Some frames are shims of C code, at most one for each other frame. The limit is above
+	 * what they can be, and ends circular lists. */
 	for (visits = 0; frame && n < max && visits < 3 * max + 64; visits++) {
 		*torn = read_frame(py, frame, code_type, &link);
 		if (*torn)

@@ -633,7 +633,7 @@ bool model__host_trend(const struct model *m, enum host_series series, uint64_t 
 }
 
 /* Handles EVENT_HOST, one figure of a reading. host_sheet__take() is true at the reading's last
- * one. */
+ * one. Host memory has a peak of its own: the highest RSS. */
 static void host_event(struct model *m, const struct event *e)
 {
 	struct model_host *host = &m->host.pub;

@@ -204,7 +204,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct host_verdict *v, co
 /* Says in brackets how much of malloc's free memory can be returned. */
 static void say_returned(const struct host_sheet *s, struct host_verdict *v)
 {
-	uint64_t ends = s->part[HOST_MALLOC_ENDS].second;
+	uint64_t ends = s->part[HOST_MALLOC_ENDS].second; /* of arenas other than the main one */
 	char bytes[24], at_ends[24];
 	unsigned other = other_malloc(s);
 

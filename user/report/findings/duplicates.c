@@ -381,7 +381,8 @@ static bool is_of_variable(const struct part *held, const struct part *variable,
 	return variable_len(held) == len && !memcmp(held->name, variable->name, len);
 }
 
-/* Bytes of n tensors of a variable that are copies of the optimizer's state. */
+/* Bytes of n tensors of a variable that are copies of the optimizer's state. After a
+ * holder's name, of .len bytes, comes the last key. */
 static uint64_t match_states(struct parts *states, const struct part *held, size_t n)
 {
 	uint64_t bytes = 0;

@@ -958,6 +958,8 @@ static void print_outliers(struct page *p)
 
 /* ---- the rows ---- */
 
+/* True if a block counts in several rows: layers have the memory of those inside them. Split by
+ * rank, the text leaves those out. */
 static bool rows_overlap(const struct page *p)
 {
 	const struct ranks_opts *o = p->r->opts;

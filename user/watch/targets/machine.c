@@ -240,6 +240,7 @@ static void fill_row(struct machine_watch *m)
 	put_gpus(row);
 }
 
+/* Writes the row of a look to the log. Warns once for each time that writing begins to fail. */
 static void write_row(struct machine_watch *m)
 {
 	int err = m->log ? machine_log__write(m->log, &m->row) : 0;
