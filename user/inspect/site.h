@@ -49,12 +49,14 @@ enum site_class {
 enum site_return { SITE_ON_STACK = 0, SITE_X30, SITE_X30_SIGNED };
 
 /*
- * x86-64 only: a second place for a probe with the same purpose, the instruction after the site. A
- * call that passes the site passes this place next, also if there is a probe on the site. All
- * registers are as at the site, except the stack pointer, which is lower.
+ * x86-64 only: a second place for a probe with the same purpose. It is the instruction after the
+ * site: a call that passes the site passes this place next, also if there is a probe on the site.
+ * All registers are as at the site, except the stack pointer, which is lower. If no instruction is
+ * always the next one, as after a jump, it is an instruction before the site that each call passes:
+ * the arguments are as at the site.
  */
 struct site_second {
-	uint8_t after; /* bytes from the site; 0: there is none */
+	int8_t after;  /* bytes from the site, below 0 if it is before it; 0: there is none */
 	uint8_t lower; /* bytes by which the stack pointer is lower */
 };
 

@@ -351,7 +351,8 @@ static void test_at_entry(void **state)
 	CHECK(c);
 }
 
-/* The second place: behind a site that lowers the stack pointer and does nothing else. */
+/* The second place: behind a site that lowers the stack pointer and does nothing else, otherwise at
+ * before it. */
 static void test_second(void **state)
 {
 	static const struct {
@@ -370,6 +371,12 @@ static void test_second(void **state)
 		{ "eb00 c3", { 0 } },
 		{ "e800000000 c3", { 0 } },
 		{ "4881ec00010000 c3", { 0 } },
+		/* before a jump and a call; not if it refers to memory by its own address */
+		{ "4885ff 7401 90 c3", { -3, 0 } },
+		{ "4883ec08 8b7f10 e800000000 c3", { -3, 0 } },
+		{ "488b05d9a36c00 4885c0 7401 90 c3", { -3, 0 } },
+		{ "4885c0 488b05d9a36c00 7401 90 c3", { -10, 0 } },
+		{ "488b05d9a36c00 7401 90 c3", { 0 } },
 		/* nothing behind it that can be probed */
 		{ "55 cc", { 0 } },
 		{ "55", { 0 } },
@@ -381,10 +388,11 @@ static void test_second(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
 		len = from_hex(c[i].hex, buf, sizeof(buf));
-		assert_int_equal(site__pick(ELF_X86_64, buf, len, len, SITE_FIRST * (i != 4), &s),
+		assert_int_equal(site__pick(ELF_X86_64, buf, len, len,
+					    SITE_FIRST * (i != 4 && c[i].second.after >= 0), &s),
 				 0);
 		if (memcmp(&s.second, &c[i].second, sizeof(s.second)))
-			fail_msg("%s: %u bytes after, %u lower", c[i].hex, s.second.after,
+			fail_msg("%s: %d bytes after, %u lower", c[i].hex, s.second.after,
 				 s.second.lower);
 		/* an unknown size */
 		assert_int_equal(site__pick(ELF_X86_64, buf, len, 0, 0, &s), 0);

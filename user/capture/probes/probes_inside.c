@@ -317,7 +317,8 @@ static int add_site(struct inside_memory *memory, uint64_t addr, struct site_sec
 {
 	if (!addr || memory->mem < 0)
 		return -ENOENT;
-	if (second.after && !add_at(memory, addr + second.after, second.lower, program, cookie))
+	if (second.after &&
+	    !add_at(memory, addr + (uint64_t)second.after, second.lower, program, cookie))
 		return 0;
 	return add_at(memory, addr, 0, program, cookie);
 }
@@ -351,7 +352,7 @@ static void remove_program(struct inside_memory *memory, struct mt_inside_site *
 static void remove_site(struct inside_memory *memory, uint64_t addr, struct site_second second,
 			enum mt_inside_program program, uint64_t cookie)
 {
-	const uint64_t places[] = { addr, addr + second.after };
+	const uint64_t places[] = { addr, addr + (uint64_t)second.after };
 	size_t used, i;
 
 	for (i = 0; i < (second.after ? 2 : 1); i++) {

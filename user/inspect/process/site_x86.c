@@ -212,9 +212,9 @@ static int bytes_pushed(const struct insn *in, const uint8_t *code)
 }
 
 /* Sets s->second, if the instruction after the site can have a probe with the same purpose, for
- * hits that the probe on the site misses. */
-static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bool no_calls,
-			struct site *s)
+ * hits that the probe on the site misses. Returns false if it cannot. */
+static bool take_next(const uint8_t *code, size_t size, uint64_t func_size, bool no_calls,
+		      struct site *s)
 {
 	size_t next = s->offset + s->length;
 	struct insn at_site, after;
@@ -222,15 +222,32 @@ static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bo
 	int pushed;
 
 	if (next >= size || insn__decode(code + s->offset, size - s->offset, &at_site))
-		return;
+		return false;
 	pushed = bytes_pushed(&at_site, code + s->offset);
 	scan_body(code, size, func_size, &body);
 	/* Each call must come from the site, so no jump leads here. */
 	if (pushed < 0 || !site_body__only_from_entry(&body, next) ||
 	    insn__decode(code + next, size - next, &after) || after.flow == INSN_TRAP ||
 	    (no_calls && after.flow != INSN_NEXT))
+		return false;
+	s->second = (struct site_second){ (int8_t)s->length, (uint8_t)pushed };
+	return true;
+}
+
+/* Sets s->second. before: offset of an instruction that each call passes before the site. */
+static void find_second(const uint8_t *code, size_t size, uint64_t func_size, bool no_calls,
+			size_t before, struct site *s)
+{
+	if (take_next(code, size, func_size, no_calls, s))
 		return;
-	s->second = (struct site_second){ s->length, (uint8_t)pushed };
+	if (before < s->offset && s->offset - before <= INT8_MAX)
+		s->second.after = (int8_t)((int)before - (int)s->offset);
+}
+
+/* True if a copy of the instruction elsewhere does the same: it has no address relative to %rip. */
+static bool is_movable(const struct insn *in)
+{
+	return in->flow == INSN_NEXT && !(in->has_modrm && (in->modrm & 0xc7) == 0x05);
 }
 
 /* Walks straight-line code from the entry to the first emulated instruction. Without one, takes the
@@ -244,7 +261,7 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 	int no_site_err = -EINVAL;
 	struct site stepped = { 0 };
 	struct site_body body = { 0 };
-	size_t offset = 0;
+	size_t offset = 0, before = SIZE_MAX;
 	struct insn in;
 	int i;
 
@@ -261,7 +278,7 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 		cls = emulated_class(&in);
 		if (cls != SITE_NONE) {
 			choose_site(code, &in, offset, cls, ret);
-			find_second(code, size, func_size, no_calls, ret);
+			find_second(code, size, func_size, no_calls, before, ret);
 			return 0;
 		}
 		if (insn__is_nop(&in))
@@ -271,10 +288,12 @@ int site_x86__pick(const uint8_t *code, size_t size, uint64_t func_size, unsigne
 		if (args & SITE_FIRST || in.flow != INSN_NEXT || in.writes & arg_regs ||
 		    (args & SITE_AT_ENTRY && moves_stack(&in)))
 			break;
+		if (is_movable(&in))
+			before = offset;
 	}
 	if (!stepped.length)
 		return no_site_err;
-	find_second(code, size, func_size, no_calls, &stepped);
+	find_second(code, size, func_size, no_calls, before, &stepped);
 	*ret = stepped;
 	return 0;
 }
