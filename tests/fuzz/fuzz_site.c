@@ -13,6 +13,22 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+/* A second place before the site is an instruction of the straight line from the entry. */
+static void check_before(const uint8_t *code, size_t size, const struct site *s)
+{
+	size_t place = s->offset - (size_t)-s->second.after, pos = 0;
+	struct insn in;
+
+	if (s->second.lower || (size_t)-s->second.after > s->offset)
+		abort();
+	while (pos < place) {
+		insn__decode(code + pos, size - pos, &in);
+		pos += in.length;
+	}
+	if (pos != place)
+		abort();
+}
+
 /* The site must be at the start of an instruction, with no branch before it. */
 static void check_site(const uint8_t *code, size_t size, const struct site *s)
 {
@@ -28,7 +44,11 @@ static void check_site(const uint8_t *code, size_t size, const struct site *s)
 		abort();
 	if (s->length == 5 && code[pos] == 0x0f && code[pos + 1] == 0x1f)
 		abort();
-	pos += s->second.after;
+	if (s->second.after < 0) {
+		check_before(code, size, s);
+		return;
+	}
+	pos += (size_t)s->second.after;
 	if (s->second.after && (s->second.after != s->length || pos >= size ||
 				insn__decode(code + pos, size - pos, &in)))
 		abort();
