@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-# run: long reads-code
+# run: long reads-code cpu=90
 """A target is never changed: whatever happens to the tool, the job's results stay the same."""
 import os
 import random
