@@ -31,6 +31,7 @@ enum mt_inside_program {
 	MT_INSIDE_CALL_RETURN, /* program of a probed call, run when the function returns */
 	MT_INSIDE_SET_DEVICE,
 	MT_INSIDE_ASKED,
+	MT_INSIDE_USDT_SCOPE,
 	MT_INSIDE_LINKER, /* the dynamic linker's debugger breakpoint, before a mapped library runs */
 };
 #undef MT_INSIDE_PROGRAM

@@ -56,7 +56,8 @@ enum mt_rec_type {
 	/* A tensor in a local variable, before the MT_REC_OOM of the same time: struct
 	 * mt_rec_tensor */
 	MT_REC_TENSOR = 19,
-	/* A record_function scope begins, or an NVTX range begins or ends: struct mt_rec_scope */
+	/* A record_function scope begins, or an NVTX range or a scope of USDT probes begins or
+	 * ends: struct mt_rec_scope */
 	MT_REC_SCOPE = 20,
 };
 
@@ -222,13 +223,20 @@ struct mt_rec_mark {
 #define MT_SCOPE_NAME 80 /* bytes of a scope's name; a shorter one ends with a NUL */
 
 /* Who names a scope, as enum scope_source of user/record/stream.h. */
-enum mt_scope_source { MT_SCOPE_RECORD_FUNCTION = 2, MT_SCOPE_NVTX = 3 };
+enum mt_scope_source {
+	MT_SCOPE_RECORD_FUNCTION = 2,
+	MT_SCOPE_NVTX = 3,
+	MT_SCOPE_USDT = 16, /* and MT_SCOPE_PAIRS - 1 more: a source for each pair of probes */
+};
+
+#define MT_SCOPE_PAIRS 8
 
 struct mt_rec_scope {
 	struct mt_hdr h;
 	__u8 source; /* enum mt_scope_source */
 	__u8 ends;   /* 1: the thread's innermost scope of this source ends; name is empty */
 	__u8 pad[6];
+	__u64 name_at;		  /* address of the name; 0: none */
 	char name[MT_SCOPE_NAME]; /* empty if it could not be read; anything may follow a NUL */
 };
 
@@ -346,6 +354,14 @@ struct mt_usdt_args {
 	struct mt_usdt_arg arg[MT_ASKED_ARGS];
 };
 
+/* Cookie of a USDT probe that begins or ends a scope: where the address of the name is, as in
+ * struct mt_usdt_arg, flags, and the scope's source. Without MT_SCOPE_NAMED there is no name. */
+#define MT_SCOPE_COOKIE(source, flags, reg, disp)                                                  \
+	((__u64)(source) << 48 | (__u64)(flags) << 40 | (__u64)(reg) << 32 | (__u32)(disp))
+#define MT_SCOPE_ENDS 1
+#define MT_SCOPE_NAMED 2
+#define MT_SCOPE_MEMORY 4 /* the address of the name is in memory */
+
 struct mt_rec_asked {
 	struct mt_hdr h;
 	__u64 addr;
@@ -419,7 +435,7 @@ struct mt_node_layout {
 enum mt_off {
 	MT_OFF_NODES = 1,   /* autograd nodes */
 	MT_OFF_MODULES = 2, /* calls of modules */
-	MT_OFF_SCOPES = 4,  /* record_function scopes and NVTX ranges */
+	MT_OFF_SCOPES = 4,  /* scopes of record_function, NVTX and USDT probes */
 };
 
 /* What the programs leave out. User space may change it at any time. */
@@ -450,7 +466,7 @@ MT_ASSERT_SIZE(struct mt_rec_mem, 64);
 MT_ASSERT_SIZE(struct mt_rec_free, 24);
 MT_ASSERT_SIZE(struct mt_rec_gone, 32);
 MT_ASSERT_SIZE(struct mt_rec_mark, 24);
-MT_ASSERT_SIZE(struct mt_rec_scope, 104);
+MT_ASSERT_SIZE(struct mt_rec_scope, 112);
 MT_ASSERT_SIZE(struct mt_rec_enter, 64);
 MT_ASSERT_SIZE(struct mt_rec_leave, 24);
 MT_ASSERT_SIZE(struct mt_frame, 16);

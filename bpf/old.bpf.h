@@ -50,7 +50,7 @@ struct {
 /* The programs to jump to, by enum call_probe. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 8);
+	__uint(max_entries, 16);
 	__type(key, __u32);
 	__type(value, __u32);
 } site_programs SEC(".maps");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #pragma once
 /*
- * Scopes that the target's code names itself: record_function and NVTX. The end of a
- * record_function scope is do_scope_end().
+ * Scopes that the target's code names itself: record_function, NVTX, and pairs of USDT probes. The
+ * end of a record_function scope is do_scope_end().
  * The thread has just made the name, so its page is there: a twin that brings in pages is not
  * needed.
  */
@@ -30,6 +30,7 @@ static __always_inline int tell_scope(__u8 source, bool ends, __u64 name, __u64 
 	record->source = source;
 	record->ends = ends;
 	__builtin_memset(record->pad, 0, sizeof(record->pad));
+	record->name_at = ends ? 0 : name;
 	__builtin_memset(record->name, 0, sizeof(record->name));
 	if (!ends)
 		read_name(record->name, name);
@@ -87,4 +88,22 @@ int range_pop(struct pt_regs *ctx)
 	if (is_off(MT_OFF_SCOPES))
 		return filtered(MT_REC_SCOPE);
 	return tell_scope(MT_SCOPE_NVTX, true, 0, time);
+}
+
+/* USDT probes that the user names as begin and end of a scope. The cookie is MT_SCOPE_COOKIE. */
+SEC("uprobe")
+int usdt_scope(struct pt_regs *ctx)
+{
+	__u64 time = bpf_ktime_get_ns(), cookie = site_cookie(ctx), name = 0;
+	__u32 flags = cookie >> 40 & 0xff;
+
+	if (!begin(MT_REC_SCOPE))
+		return 0;
+	if (is_off(MT_OFF_SCOPES))
+		return filtered(MT_REC_SCOPE);
+	if (flags & MT_SCOPE_NAMED && !read_register(ctx, cookie >> 32 & 0xff, &name))
+		name = 0;
+	if (flags & MT_SCOPE_MEMORY && read_word(&name, name + (__s32)cookie))
+		name = 0;
+	return tell_scope(cookie >> 48, flags & MT_SCOPE_ENDS, name, time);
 }

@@ -11,10 +11,10 @@ import statistics
 import sys
 
 import harness
-from harness import finish, python, record, scratch, spawn
+from harness import compiled, finish, python, record, scratch, spawn
 
 N = 20000
-KINDS = ("nvtx", "record_function", "phase")
+KINDS = ("nvtx", "record_function", "phase", "usdt")
 
 
 def once(job, kind):
@@ -25,7 +25,7 @@ def once(job, kind):
 
 
 def main(rounds):
-    job = spawn([python(), os.path.join(harness.WORKLOADS, "range_costs.py")])
+    job = spawn([python(), os.path.join(harness.WORKLOADS, "range_costs.py"), compiled("usdt_scopes")])
     job.wait_line("^ready", 120)
     took = {(kind, recorded): [] for kind in KINDS for recorded in (False, True)}
     for kind in KINDS:
@@ -33,7 +33,7 @@ def main(rounds):
     for _ in range(rounds):
         for kind in KINDS:
             took[kind, False].append(once(job, kind))
-        recorder = record(job.pid, scratch("cost.mtr"))
+        recorder = record(job.pid, scratch("cost.mtr"), "--scope", "usdt:trainer:step__begin,step__end")
         for kind in KINDS:
             took[kind, True].append(once(job, kind))
         finish(recorder)

@@ -7,11 +7,13 @@ import glob
 import json
 import os
 import pickle
+import subprocess
+import sys
 
 import parquet
 import truth
 
-from harness import REPO, WORKLOADS, check, equal, finish, nightly, own, python, record, run, scratch, spawn, spawn_job, tool
+from harness import REPO, WORKLOADS, Skip, check, compiled, equal, finish, nightly, own, python, record, run, scratch, spawn, spawn_job, tool
 
 LOOP = os.path.join(WORKLOADS, "rl_loop.py")
 ROUNDS = 4
@@ -148,6 +150,143 @@ def test_begun_before():
     """A scope from before the recording has no figures for each step: it is in the first ones, too. Those inside it have."""
     doc = document(os.path.join(REPO, "tests", "data", "recordings", "v7-attached.mtr"))["scopes"]
     equal({s["name"]: (s["began_before"], s["per_step"] is None) for s in doc["scopes"]}, {"job": (1, True), "pause": (0, False)}, "scopes")
+
+
+USDT_JOB = """
+import ctypes, sys
+c10, probes = (ctypes.CDLL(path) for path in sys.argv[1:3])
+new, delete = c10._ZN3c1025ProfiledCPUMemoryReporter3NewEPvm, c10._ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv
+new.argtypes, delete.argtypes = [ctypes.c_void_p] * 2 + [ctypes.c_size_t], [ctypes.c_void_p] * 2
+class Step(ctypes.Structure):
+    _fields_ = [("number", ctypes.c_uint64), ("name", ctypes.c_char_p)]
+print("ready", flush=True)
+sys.stdin.readline()
+watched = probes.watched()
+for i in range(3):
+    probes.begin(b"rollout")
+    new(None, 0x10000 + 0x1000 * i, 1000)
+    probes.begin_step(ctypes.byref(Step(i, b"generate")))
+    new(None, 0x20000, 500)
+    probes.end()
+    delete(None, 0x20000)
+    probes.save(i)
+    probes.end()
+    new(None, 0x30000, 70)
+    probes.saved()
+    delete(None, 0x30000)
+probes.begin_far()
+probes.end()
+probes.begin(bytes((1, 2, 3)))
+probes.end()
+probes.begin(None)
+probes.end()
+print("watched %d" % watched, flush=True)
+sys.stdin.readline()
+print("after it %d" % probes.watched(), flush=True)
+sys.stdin.readline()
+"""
+
+
+def stand_in():
+    """A library with the names of PyTorch's hooks."""
+    path = scratch("libc10.so")
+    if not os.path.exists(path):
+        subprocess.run(["gcc", "-O2", "-shared", "-fPIC", "-o", path, os.path.join(REPO, "tests", "kernels", "c10.c")], check=True)
+    return path
+
+
+def test_usdt():
+    """Scopes of USDT probes that --scope names, in a process that runs already: names, nesting, pairs that overlap, peaks, and the semaphore."""
+    if os.uname().machine != "x86_64":
+        raise Skip("USDT probes are read on x86-64 only")
+    job = spawn([sys.executable, "-c", USDT_JOB, stand_in(), compiled("usdt_scopes")])
+    job.wait_line("^ready", 60)
+    path = scratch("usdt.mtr")
+    pairs = ("step__begin,step__end", "save__begin,save__end", "alone__begin,alone__end", "none__begin,none__end")
+    recorder = record(job.pid, path, *[o for pair in pairs for o in ("--scope", "usdt:trainer:" + pair)])
+    job.send()
+    said = job.wait_line("^watched", 60).split()
+    check(int(said[1]) > 0, "the semaphore while recorded: %s", said)
+    finish(recorder)
+    job.send()
+    job.wait_line("^after it 0$", 60)
+    job.send()
+    equal(job.wait(), 0, "exit code of the job")
+    err = recorder.stderr()
+    check("usdt:trainer:alone__begin,alone__end: not recorded in " in err and "only one of the two probes" in err, "a begin without an end: %s", err)
+    check("usdt:trainer:none__begin,none__end: no file of the process has these probes" in err, "probes that nobody has: %s", err)
+    check("step__begin" not in err and "save__begin" not in err, "probes that there are: %s", err)
+    own(path)
+    doc = document(path)
+    scopes = doc["scopes"]["scopes"]
+    equal({(s["path"], s["source"], s["runs"]) for s in scopes},
+          {("rollout", "usdt", 3), ("rollout > generate", "usdt", 3), ("rollout > trainer:save__begin", "usdt", 3), ("far name", "usdt", 1),
+           ("trainer:step__begin", "usdt", 2)}, "scopes")
+    equal(sum(s["open_at_end"] for s in scopes), 0, "open at the end")
+    peaks = {s["path"]: [d["peak_allocated"] for d in s["devices"] if d["device"] == "cpu"] for s in scopes}
+    equal([peaks[p] for p in ("rollout", "rollout > generate", "rollout > trainer:save__begin")], [[3500], [3500], [3070]], "peaks")
+    counters = doc["capture"]["counters"]
+    equal((counters["records.scope"], counters.get("lost.scope", 0)), (24, 0), "records of scopes")
+
+
+PYTHON_JOB = """
+import ctypes, gc, sys
+c10 = ctypes.CDLL(sys.argv[1])
+def new(addr, size):
+    c10._ZN3c1025ProfiledCPUMemoryReporter3NewEPvm(None, ctypes.c_void_p(addr), ctypes.c_size_t(size))
+sys.new = new
+sys.path.insert(0, sys.argv[2])
+gc.disable()
+print("ready", flush=True)
+sys.stdin.readline()
+import outer_module
+gc.collect()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def has_probes(path):
+    if not os.path.exists(path):
+        return False
+    with open(path, "rb") as f:
+        return b"import__find__load__start" in f.read()
+
+
+def test_usdt_of_python():
+    """The probes of Python itself, of a Python built --with-dtrace, as Debian's: imports have their modules' names, and are nested."""
+    binary = next((p for p in (sys.executable, "/usr/bin/python3") if has_probes(p)), None)
+    if not binary or os.uname().machine != "x86_64":
+        raise Skip("no Python here is built --with-dtrace")
+    folder = scratch("usdt-modules")
+    os.mkdir(folder)
+    for name, text in (("outer_module", "import inner_module, sys\nsys.new(0x1000, 300)\n"), ("inner_module", "import sys\nsys.new(0x2000, 40)\n")):
+        with open(os.path.join(folder, name + ".py"), "w") as f:
+            f.write(text)
+    job = spawn([binary, "-B", "-c", PYTHON_JOB, stand_in(), folder])
+    job.wait_line("^ready", 60)
+    path = scratch("usdt-python.mtr")
+    recorder = record(job.pid, path, "--scope", "usdt:python:import__find__load__start,import__find__load__done", "--scope", "usdt:python:gc__start,gc__done")
+    job.send()
+    job.wait_line("^done", 60)
+    finish(recorder)
+    job.send()
+    equal(job.wait(), 0, "exit code of the job")
+    own(path)
+    scopes = {s["path"]: s for s in document(path)["scopes"]["scopes"] if "_module" in s["path"] or "gc" in s["path"]}
+    equal({p: (s["runs"], [d["peak_allocated"] for d in s["devices"] if d["device"] == "cpu"]) for p, s in scopes.items()},
+          {"outer_module": (1, [340]), "outer_module > inner_module": (1, [40]), "python:gc__start": (1, [340])}, "imports and a collection")
+
+
+def test_usdt_words():
+    for wrong in ("usdt:", "usdt:a", "usdt:a:b", "usdt:a:b,", "usdt::b,c", "usdt:a:,c", "usdt:a:b,b", "usdt:a:b,c,d", "usdt:a:b:c,d", "usdt:a:b c,d",
+                  "usdt:a:%s,c" % ("b" * 64)):
+        code, _, err = tool("record", "-p", "1", "--scope", wrong)
+        check(code == 64 and "is not usdt:PROVIDER:BEGIN,END" in err, "%s: exit %d, %s", wrong, code, err)
+    code, _, err = tool("record", "-p", "1", *[o for n in range(9) for o in ("--scope", "usdt:a:b,c%d" % n)])
+    check(code == 64 and "more than 8 pairs" in err, "nine pairs: exit %d, %s", code, err)
+    code, _, err = tool("report", "--scope", "usdt:a:b,c", os.path.join(REPO, "tests", "data", "recordings", "v7-attached.mtr"))
+    check(code == 64 and "give this option to record" in err, "at report: exit %d, %s", code, err)
 
 
 def test_nested_and_recursive():

@@ -23,6 +23,7 @@ static const struct {
 	{ module_bound },  { code_gone },   { evaluate },    { edge },	      { edge_s },
 	{ call_enter },	   { call_return }, { set_device },  { asked },	      { malloc_enter },
 	{ malloc_return }, { malloc_free }, { scope_begin }, { range_push },  { range_pop },
+	{ usdt_scope },
 };
 #define NR_PROGRAMS (sizeof(programs) / sizeof(programs[0]))
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
-"""For tests/e2e/scope_cost.py: for each line "WHAT N" on stdin, begins and ends N scopes, and prints the CPU time of one in ns."""
+"""For tests/e2e/scope_cost.py, with the path of usdt_scopes.so: for each line "WHAT N" on stdin, begins and ends N scopes, and prints the CPU time of one in ns."""
+import ctypes
 import os
 import resource
 import sys
@@ -29,14 +30,19 @@ def phased(n):
             pass
 
 
+def usdt(n):
+    probes.loop(ctypes.c_long(n))
+
+
 def cpu():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
+probes = ctypes.CDLL(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:
     what, count = line.split()
     begin = cpu()
-    {"nvtx": nvtx, "record_function": recorded, "phase": phased}[what](int(count))
+    {"nvtx": nvtx, "record_function": recorded, "phase": phased, "usdt": usdt}[what](int(count))
     print("took %.0f" % ((cpu() - begin) / int(count) * 1e9), flush=True)

@@ -141,11 +141,11 @@ static void renew(struct block *b)
 void programs__run(enum mt_inside_program which, __u64 cookie, struct pt_regs *regs)
 {
 #define PROGRAM(id, program, twin, record, off, name) [MT_INSIDE_##id] = program,
-	static int (*const program[])(struct pt_regs *) = { [MT_INSIDE_CALL_ENTER] = call_enter,
-							    [MT_INSIDE_CALL_RETURN] = call_return,
-							    [MT_INSIDE_SET_DEVICE] = set_device,
-							    [MT_INSIDE_ASKED] = asked,
-							    MT_HOOKS(PROGRAM) };
+	static int (*const program[])(struct pt_regs *) = {
+		[MT_INSIDE_CALL_ENTER] = call_enter, [MT_INSIDE_CALL_RETURN] = call_return,
+		[MT_INSIDE_SET_DEVICE] = set_device, [MT_INSIDE_ASKED] = asked,
+		[MT_INSIDE_USDT_SCOPE] = usdt_scope, MT_HOOKS(PROGRAM)
+	};
 #undef PROGRAM
 
 	if (which >= sizeof(program) / sizeof(program[0]) || !program[which])
@@ -162,6 +162,7 @@ void programs__count_lost(enum mt_inside_program which)
 	static const __u8 type[] = { [MT_INSIDE_CALL_RETURN] = MT_REC_CUDA_CALL,
 				     [MT_INSIDE_SET_DEVICE] = MT_REC_SET_DEVICE,
 				     [MT_INSIDE_ASKED] = MT_REC_REQUESTED,
+				     [MT_INSIDE_USDT_SCOPE] = MT_REC_SCOPE,
 				     MT_HOOKS(TYPE) };
 #undef TYPE
 

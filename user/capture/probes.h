@@ -108,6 +108,8 @@ struct probe_site {
 	struct site_second second;
 };
 
+#define PROBES_SITES_MAX 128 /* sites of probes__attach_calls() */
+
 /* The programs of calls into CUDA, for any number of sites in any number of files: calls.bpf.h. */
 enum call_probe {
 	CALL_RETURN, /* cookie: MT_CALL_COOKIE; attach it before CALL_ENTER, so that each entry has
@@ -115,6 +117,7 @@ enum call_probe {
 	CALL_ENTER,
 	CALL_SET_DEVICE, /* a function that sets the current device; cookie: the function's number */
 	CALL_ASKED,	 /* pytorch:malloc; cookie: index in the arguments of probes__set_asked() */
+	CALL_USDT_SCOPE, /* USDT probes that begin and end scopes; cookie: MT_SCOPE_COOKIE */
 	/* Functions of malloc (malloc.bpf.h); cookie: enum mt_malloc_how. Those that give blocks
 	 * have CALL_MALLOC if probes__has_sessions(), otherwise CALL_MALLOC_RETURN and
 	 * CALL_MALLOC_ENTER. */
@@ -139,9 +142,9 @@ int probes__attach_calls(struct probes *probes, pid_t pid, enum call_probe which
  * probes would end other processes that have a seccomp filter, or the file could not be opened.
  * file NULL: calls into all files are. */
 bool probes__calls_each(const struct probes *probes, const struct call_file *file);
-/* True for the first call with this file, so that the caller attaches to its calls. Always true if
- * probes__calls_each() is. */
-bool probes__new_file(struct probes *probes, const struct call_file *file);
+/* True for the first call with this file, so that the caller attaches to its calls, or to its USDT
+ * probes of scopes. Always true if probes__calls_each() is. */
+bool probes__new_file(struct probes *probes, const struct call_file *file, bool scopes);
 /* Removes the probes that a group's process has for itself. Call it before its PID can be reused. */
 void probes__leave(struct probes *probes, pid_t pid);
 /*

@@ -115,18 +115,21 @@ struct usdt_site {
 	uint64_t offset;   /* an instruction that every kernel can probe */
 	uint64_t long_nop; /* a 10-byte nop, for kernels that replace it with a call */
 	uint64_t semaphore;
+	bool nop; /* the instruction at .offset is a one-byte nop, as <sys/sdt.h> writes it */
 };
+
+#define USDT_SITES_MAX 64 /* sites of a probe in a file */
 
 struct usdt_sites {
 	size_t n;
-	struct usdt_site site[MT_ASKED_SITES];
-	struct mt_usdt_args args[MT_ASKED_SITES];
+	struct usdt_site site[USDT_SITES_MAX];
+	struct mt_usdt_args args[USDT_SITES_MAX];
 };
 
 /*
  * Finds the sites of a probe with n arguments in a file. 0, or -errno. -ENOENT: no such
  * probe. -ENOTSUP: a site is a 5-byte nop, which no kernel makes a safe call of (site.h). -EINVAL:
- * unknown form of arguments, an instruction that cannot be probed, or more than MT_ASKED_SITES
+ * unknown form of arguments, an instruction that cannot be probed, or more than USDT_SITES_MAX
  * sites.
  */
 int usdt__find(const struct elf *elf, const char *provider, const char *name, size_t n,

@@ -123,6 +123,10 @@ enum scope_source {
 	SCOPE_PHASE = 1,	   /* memtrace_bpf.phase() and its C header */
 	SCOPE_RECORD_FUNCTION = 2, /* torch.profiler.record_function */
 	SCOPE_NVTX = 3,
+	/* Pairs of USDT probes that the user named: SCOPE_USDT to SCOPE_USDT_LAST, one for each
+	   pair, so that the end of one ends no other. */
+	SCOPE_USDT = 16,
+	SCOPE_USDT_LAST = 31,
 };
 
 /* The flags of an EVENT_SCOPE: one of the first four, and perhaps SCOPE_EARLIER. */

@@ -66,6 +66,43 @@ static void test_names(void **state)
 	assert_true(last(3)->source == MT_SCOPE_NVTX && last(3)->ends);
 }
 
+/* A hit of a USDT probe with this cookie. */
+static void usdt(uint64_t cookie, const struct pt_regs *at)
+{
+	struct pt_regs regs = *at;
+
+	host.cookie = cookie;
+	host_run(usdt_scope, &regs);
+}
+
+#define BEGIN(flags, member, disp)                                                                 \
+	MT_SCOPE_COOKIE(MT_SCOPE_USDT + 3, flags, offsetof(struct pt_regs, member), disp)
+
+/* The name of a USDT scope is where the cookie says: in a register, in memory, or nowhere. */
+static void test_usdt(void **state)
+{
+	const struct pt_regs regs = { .r12 = TEXT + 100, .bp = TEXT + 64, .ax = TEXT + PAGE - 8 };
+	const uint64_t address = TEXT + 100;
+
+	strcpy((char *)page + 100, "rollout");
+	memcpy(page + 8, &address, sizeof(address));
+	usdt(BEGIN(MT_SCOPE_NAMED, r12, 0), &regs);
+	assert_string_equal(last(1)->name, "rollout");
+	assert_true(last(1)->source == MT_SCOPE_USDT + 3 && !last(1)->ends);
+	assert_int_equal(last(1)->name_at, address);
+	usdt(BEGIN(MT_SCOPE_NAMED | MT_SCOPE_MEMORY, bp, -56), &regs);
+	assert_string_equal(last(2)->name, "rollout");
+	assert_int_equal(last(2)->name_at, address);
+	usdt(BEGIN(MT_SCOPE_NAMED | MT_SCOPE_MEMORY, ax, 8), &regs); /* absent */
+	assert_true(!*last(3)->name && !last(3)->name_at);
+	usdt(BEGIN(MT_SCOPE_NAMED, cs, 1), &regs); /* no register that a probe can name */
+	assert_true(!*last(4)->name && !last(4)->name_at);
+	usdt(BEGIN(0, r12, 0), &regs);
+	assert_true(!*last(5)->name && !last(5)->name_at);
+	usdt(BEGIN(MT_SCOPE_ENDS, r15, 0), &regs);
+	assert_true(!*last(6)->name && last(6)->ends && last(6)->source == MT_SCOPE_USDT + 3);
+}
+
 /* A name that is too long is cut, and one before an absent page is read up to there. */
 static void test_bounds(void **state)
 {
@@ -100,16 +137,18 @@ static void test_off(void **state)
 	enter(TEXT);
 	push(TEXT);
 	host_run(range_pop, &none);
+	usdt(BEGIN(0, r12, 0), &none);
 	detail.off = 0;
 	assert_int_equal(host.records, 0);
-	assert_int_equal(host_counter(MT_CNT_HIT + MT_REC_SCOPE), 3);
-	assert_int_equal(host_counter(MT_CNT_FILTERED + MT_REC_SCOPE), 3);
+	assert_int_equal(host_counter(MT_CNT_HIT + MT_REC_SCOPE), 4);
+	assert_int_equal(host_counter(MT_CNT_FILTERED + MT_REC_SCOPE), 4);
 }
 
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_names, setup),
+		cmocka_unit_test_setup(test_usdt, setup),
 		cmocka_unit_test_setup(test_bounds, setup),
 		cmocka_unit_test_setup(test_unreadable, setup),
 		cmocka_unit_test_setup(test_off, setup),

@@ -37,8 +37,9 @@ static int on_event(struct sink *sink, const struct event *e)
 
 	assert_true(e->kind == EVENT_SCOPE && !e->addr && len + 160 < sizeof(w->text));
 	snprintf(w->text + len, sizeof(w->text) - len, "%s:%s%s%s%s/%u ",
-		 e->how == SCOPE_NVTX ? "nvtx" : "rf", e->flags & SCOPE_EARLIER ? "earlier-" : "",
-		 scope_flag__name(e->flags), e->name ? ":" : "", dict__str(w->dict, e->name),
+		 e->how == SCOPE_RECORD_FUNCTION ? "rf" : scope_source__name(e->how),
+		 e->flags & SCOPE_EARLIER ? "earlier-" : "", scope_flag__name(e->flags),
+		 e->name ? ":" : "", dict__str(w->dict, e->name),
 		 dict__get_thread(w->dict, e->thread).tid);
 	return 0;
 }
@@ -86,6 +87,17 @@ static void tell(struct world *w, uint32_t tid, uint8_t source, const char *name
 	assert_int_equal(decoder__record(w->decoder, &r, sizeof(r)), 0);
 }
 
+/* A begin of the first pair of USDT probes. name: all bytes of the record; name_at: where it is. */
+static void tell_usdt(struct world *w, const char name[MT_SCOPE_NAME], uint64_t name_at)
+{
+	struct mt_rec_scope r = { .h = { .type = MT_REC_SCOPE, .tid = 1, .time = w->now++ },
+				  .source = MT_SCOPE_USDT,
+				  .name_at = name_at };
+
+	memcpy(r.name, name, sizeof(r.name));
+	assert_int_equal(decoder__record(w->decoder, &r, sizeof(r)), 0);
+}
+
 static void leave(struct world *w, uint32_t tid)
 {
 	assert_int_equal(told_scopes__exit(w->decoder->told, tid, w->now++), 0);
@@ -114,6 +126,42 @@ static void test_nested(void **state)
 	tell(w, 1, NVTX, NULL);
 	leave(w, 2);
 	came(w, "rf:begin:a/1 nvtx:begin:b/1 rf:begin:c/2 rf:end/1 nvtx:end/1 rf:end/2 ");
+}
+
+/* Each pair of USDT probes has scopes of its own; text that is none names no scope. */
+static void test_usdt(void **state)
+{
+	struct world *w = *state;
+	char cut[MT_SCOPE_NAME + 1] = "", none[MT_SCOPE_NAME] = "", writable[] = "stack";
+
+	strcpy(w->opts.usdt[0].provider, "job");
+	strcpy(w->opts.usdt[0].begin, "step");
+	strcpy(w->opts.usdt[1].provider, "job");
+	strcpy(w->opts.usdt[1].begin, "save");
+	tell(w, 1, MT_SCOPE_USDT, "rollout");
+	tell(w, 1, MT_SCOPE_USDT + 1, "");
+	tell(w, 1, MT_SCOPE_USDT, NULL);
+	tell(w, 1, MT_SCOPE_USDT, NULL);
+	tell(w, 1, MT_SCOPE_USDT + 1, NULL);
+	came(w, "usdt:begin:rollout/1 usdt:begin:job:save/1 usdt:end/1 usdt:end/1 ");
+	tell(w, 1, MT_SCOPE_USDT, "\x01\x7f");
+	tell(w, 1, MT_SCOPE_USDT, "\xff\xfe");
+	tell(w, 1, MT_SCOPE_USDT, "\u00e9t\u00e9");
+	came(w, "usdt:begin:job:step/1 usdt:begin:job:step/1 usdt:begin:\u00e9t\u00e9/1 ");
+	/* a character that the limit cuts in two is no reason to drop the name */
+	memset(cut, 'x', MT_SCOPE_NAME);
+	cut[MT_SCOPE_NAME - 1] = '\xc3';
+	tell_usdt(w, cut, 0);
+	assert_non_null(strstr(w->text, "usdt:begin:xxxx"));
+	*w->text = '\0';
+	/* in a page that the process had not touched: text of a file, but not memory that may have
+	 * changed since */
+	tell_usdt(w, none, (uintptr_t) "in a library");
+	tell_usdt(w, none, (uintptr_t)writable);
+	tell_usdt(w, none, 8);
+	came(w, "usdt:begin:in a library/1 usdt:begin:job:step/1 usdt:begin:job:step/1 ");
+	tell(w, 1, MT_SCOPE_USDT + MT_SCOPE_PAIRS, ""); /* a hostile record: no such pair */
+	came(w, "usdt:begin:(no name)/1 ");
 }
 
 static void test_names(void **state)
@@ -274,6 +322,7 @@ int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_nested, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_usdt, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_names, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_long_name, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hidden, setup, teardown),

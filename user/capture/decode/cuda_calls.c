@@ -720,6 +720,7 @@ int cuda_calls__fork(struct decoder *decoder, const struct cuda_calls *parent)
 	calls->dry_run = parent->dry_run;
 	calls->sites = parent->sites;
 	calls->asked = parent->asked;
+	calls->usdt_found = parent->usdt_found;
 	return 0;
 }
 

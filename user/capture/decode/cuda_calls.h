@@ -49,6 +49,8 @@ void cuda_calls__look(struct decoder *decoder, uint64_t now);
  */
 void cuda_calls__before_drain(struct decoder *decoder);
 void cuda_calls__after_drain(struct decoder *decoder, bool whole);
+/* At the end: warns of pairs of USDT probes, opts->usdt, that no file had. */
+void cuda_calls__warn_missing(const struct decoder *decoder);
 /* Notes that PyTorch's allocator has memory on this device. */
 void cuda_calls__in_use(struct decoder *decoder, unsigned device);
 /* Emits EVENT_USED and EVENT_LEFT for each figure of the driver that has changed. Call it after

@@ -98,7 +98,8 @@ struct cuda_calls {
 	struct nvml *smi; /* source of the driver's figures; NULL: the process does not use CUDA so
 			     far */
 	uint64_t dry_run; /* address of the dry-run library's table, 0: not a dry run */
-	bool sites;	  /* a file with CUDA functions is mapped */
+	uint32_t usdt_found; /* pairs of usdt_probes__attach() that files have */
+	bool sites;	     /* a file with CUDA functions is mapped */
 	bool by_pid; /* a file with CUDA functions is probed by PID: see probes__calls_each() */
 	/* The driver's figures; times are ns since start. */
 	struct nvml_figures figures;

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/map64.h"
 #include "base/text.h"
+#include "capture/decode/usdt_probes.h"
 #include "capture/probes.h"
 #include "capture/target.h"
 #include "inspect/container.h"
@@ -259,39 +260,13 @@ static void say_not_available(const struct decoder *decoder, int err)
 	say_no_requested(decoder, "not available with this PyTorch: %s", why);
 }
 
-/* Chooses the places to probe: 10-byte nops if the kernel replaces them with calls, which are
- * cheaper than traps. Returns 0, or -ENOTSUP: a site has only a long nop, and the kernel does not.
- */
-static int choose_places(const struct decoder *decoder, const struct usdt_sites *usdt,
-			 struct probe_site sites[MT_ASKED_SITES])
-{
-	size_t long_nops = 0;
-	bool call;
-
-	for (size_t i = 0; i < usdt->n; i++)
-		long_nops += usdt->site[i].long_nop != 0;
-	call = long_nops && !decoder->opts->inside && probes__nop_is_call();
-	for (size_t i = 0; i < usdt->n; i++) {
-		const struct usdt_site *site = &usdt->site[i];
-		uint64_t offset = call && site->long_nop ? site->long_nop : site->offset;
-
-		if (!offset)
-			return -ENOTSUP;
-		sites[i] = (struct probe_site){ .offset = offset,
-						.cookie = i,
-						.ref_ctr = site->semaphore };
-	}
-	log_debug("pytorch:malloc: %zu places%s", usdt->n, call ? ", probed by calls" : "");
-	return 0;
-}
-
 /* Attaches to PyTorch's own probe of requested sizes: pytorch:malloc(ptr, device, size, stream).
  * new_file: no other process of the group has probed this file. */
 static void attach_requested(struct decoder *decoder, const struct map *map,
 			     const struct cuda_file *functions, bool new_file)
 {
 	struct call_file file = call_file(functions, map);
-	struct probe_site sites[MT_ASKED_SITES];
+	struct probe_site sites[USDT_SITES_MAX];
 	struct usdt_sites usdt;
 	int err;
 
@@ -308,7 +283,9 @@ static void attach_requested(struct decoder *decoder, const struct map *map,
 		return;
 	}
 	err = usdt__find(functions->elf, "pytorch", "malloc", MT_ASKED_ARGS, &usdt);
-	err = err ?: choose_places(decoder, &usdt, sites);
+	if (!err && usdt.n > MT_ASKED_SITES)
+		err = -EINVAL;
+	err = err ?: usdt_probes__choose(decoder, &usdt, sites);
 	if (err) {
 		say_not_available(decoder, err);
 		return;
@@ -317,6 +294,8 @@ static void attach_requested(struct decoder *decoder, const struct map *map,
 		log_info("--requested: PyTorch's probe is on in every process that maps %s, also "
 			 "in those that are not recorded",
 			 map->path);
+	for (size_t i = 0; i < usdt.n; i++)
+		sites[i].cookie = i;
 	probes__set_asked(decoder->probes, usdt.args, usdt.n);
 	err = probes__attach_calls(decoder->probes, proc__pid(decoder->target->proc), CALL_ASKED,
 				   &file, sites, usdt.n);
@@ -386,7 +365,7 @@ static int use_file(struct decoder *decoder, const struct maps *maps, const stru
 	int bits = NOTHING;
 	/* no other process of the group has probed the file */
 	bool new_file = (!functions->allocator && !functions->n) ||
-			probes__new_file(decoder->probes, &id);
+			probes__new_file(decoder->probes, &id, /*scopes=*/false);
 
 	calls->by_pid |= (functions->allocator || functions->n) && elf__is_memory(functions->elf);
 	if (functions->allocator && !torch__is_other(maps, map->path) &&
@@ -431,6 +410,7 @@ static int look_into(struct decoder *decoder, const struct maps *maps, const str
 		return err;
 	}
 	found = use_file(decoder, maps, map, &functions);
+	decoder->calls->usdt_found |= usdt_probes__attach(decoder, map);
 	elf__free(functions.elf);
 	return found;
 }
@@ -510,4 +490,10 @@ void cuda_calls__look(struct decoder *decoder, uint64_t now)
 		return;
 	calls->next_scan = now + SCAN_EVERY;
 	cuda_files__scan(decoder);
+}
+
+void cuda_calls__warn_missing(const struct decoder *decoder)
+{
+	if (decoder->calls)
+		usdt_probes__warn_missing(decoder, decoder->calls->usdt_found);
 }

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "capture/decode/decoder.h"
 #include "capture/target.h"
+#include "inspect/proc.h"
 #include "memtrace.h"
 #include "record/stream.h"
 
@@ -35,7 +36,8 @@ struct told_scopes {
 		uint64_t time; /* ns since start, of the first one */
 		char name[MT_SCOPE_NAME + 1];
 	} pushed;
-	bool off; /* the capture has dropped scopes, to cost less */
+	unsigned late_reads; /* calls of read_late() */
+	bool off;	     /* the capture has dropped scopes, to cost less */
 };
 
 /*
@@ -163,6 +165,68 @@ static bool is_first_again(struct told_scopes *told, uint32_t tid, const char *n
 	return false;
 }
 
+/* ---- names of USDT probes ---- */
+
+#define LATE_READS 256 /* in a capture, since each reads the map of the process */
+
+/*
+ * Reads a name that the program found absent: text of a library, in a page that the process has not
+ * touched yet. Reading brings it in. name: MT_SCOPE_NAME bytes and a NUL. It stays empty if the
+ * text may have changed since, as it can be written to.
+ */
+static void read_late(struct told_scopes *told, uint64_t addr, char name[MT_SCOPE_NAME + 1])
+{
+	const struct proc *proc = told->decoder->target->proc;
+	uint64_t len = MT_SCOPE_NAME;
+	const struct map *map;
+	struct maps maps;
+
+	if (!addr || told->late_reads++ >= LATE_READS || proc__maps(proc, &maps))
+		return;
+	map = maps__find(&maps, addr);
+	if (map && map->r && !map->w && map->inode && !text__starts(map->path, "/dev/")) {
+		len = map->end - addr < len ? map->end - addr : len;
+		if (proc__read(proc, addr, name, len))
+			len = 0;
+		name[len] = '\0';
+	}
+	maps__free(&maps);
+}
+
+/* True if a name is text: valid UTF-8 without control characters. The limit may have cut its last
+ * character. */
+static bool is_text(const char *name)
+{
+	size_t left = strlen(name), size;
+	bool is_cut = left == MT_SCOPE_NAME;
+	uint32_t c;
+
+	for (; left; name += size, left -= size) {
+		size = utf8__decode(name, left, &c);
+		if (!size)
+			return is_cut && left < 4;
+		if (text__acts(c))
+			return false;
+	}
+	return true;
+}
+
+/* Sets the name of a scope of USDT probes: the text that the begin's first argument points to, and
+ * otherwise PROVIDER:BEGIN. */
+static void name_usdt(struct told_scopes *told, const struct mt_rec_scope *record,
+		      char name[MT_SCOPE_NAME + 1])
+{
+	const struct usdt_scope *scope;
+
+	if (record->source < SCOPE_USDT || record->source >= SCOPE_USDT + MT_SCOPE_PAIRS)
+		return;
+	if (!*name)
+		read_late(told, record->name_at, name);
+	scope = &told->decoder->opts->usdt[record->source - SCOPE_USDT];
+	if (!*name || !is_text(name))
+		snprintf(name, MT_SCOPE_NAME + 1, "%s:%s", scope->provider, scope->begin);
+}
+
 static int begin(struct told_scopes *told, const struct mt_rec_scope *record)
 {
 	uint64_t key = key_of(record->h.tid, record->source), open = 0;
@@ -173,6 +237,7 @@ static int begin(struct told_scopes *told, const struct mt_rec_scope *record)
 	int err;
 
 	snprintf(name, sizeof(name), "%.*s", MT_SCOPE_NAME, record->name);
+	name_usdt(told, record, name);
 	cut_number(name);
 	map64__get(told->open, key, &open);
 	if (record->source == SCOPE_NVTX &&

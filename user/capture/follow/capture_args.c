@@ -69,7 +69,8 @@ static const struct argp_option options[] = {
 	  OPTIONS_RECORD },
 	{ "scope", OPT_SCOPE, "FUNCTION", OPTION_RARE,
 	  "Let reports show runs, time and peak of a Python function, such as rollout, "
-	  "Trainer.evaluate or train.py:rollout; repeatable",
+	  "Trainer.evaluate or train.py:rollout; or record scopes between two USDT probes: "
+	  "usdt:PROVIDER:BEGIN,END; repeatable",
 	  OPTIONS_RECORD },
 	SESSION_SWITCHES(SWITCH_OPTION){ 0 },
 };
@@ -137,6 +138,48 @@ static void parse_clock(struct argp_state *state, const char *arg, struct clock_
 		argp_error(state, "--clock-offset: '%s' is not OFFSET,ERROR in nanoseconds", arg);
 }
 
+#define USDT "usdt:"
+
+/* Copies the text before the separator at *arg, and moves *arg past that. NUL: all of the rest.
+ * False: it is empty, or too long. */
+static bool take_word(const char **arg, char separator, char word[], size_t size)
+{
+	const char *end = strchr(*arg, separator);
+	size_t len = end ? (size_t)(end - *arg) : 0;
+
+	if (!len || len >= size)
+		return false;
+	memcpy(word, *arg, len);
+	word[len] = '\0';
+	*arg = end + (separator != '\0');
+	return true;
+}
+
+/* Adds the scope of "usdt:PROVIDER:BEGIN,END". */
+static void add_usdt(struct argp_state *state, struct usdt_scope all[MT_SCOPE_PAIRS],
+		     const char *arg)
+{
+	const char *at = arg + strlen(USDT);
+	struct usdt_scope scope = { 0 };
+	size_t n = 0;
+
+	if (!take_word(&at, ':', scope.provider, sizeof(scope.provider)) ||
+	    !take_word(&at, ',', scope.begin, sizeof(scope.begin)) ||
+	    !take_word(&at, '\0', scope.end, sizeof(scope.end)) ||
+	    strpbrk(arg + strlen(USDT), " \n\r\t") || strpbrk(scope.begin, ":") ||
+	    strpbrk(scope.end, ":,") || !strcmp(scope.begin, scope.end))
+		argp_error(state,
+			   "--scope: '%s' is not usdt:PROVIDER:BEGIN,END with the names of two "
+			   "USDT probes, such as usdt:trainer:step__begin,step__end",
+			   arg);
+	while (n < MT_SCOPE_PAIRS && all[n].provider[0] &&
+	       memcmp(&all[n], &scope, sizeof(scope)) != 0)
+		n++;
+	if (n == MT_SCOPE_PAIRS)
+		argp_error(state, "--scope: more than %d pairs of USDT probes", MT_SCOPE_PAIRS);
+	all[n] = scope;
+}
+
 void capture_args__add_scope(struct argp_state *state, const char *scopes[STREAM_SCOPES],
 			     const char *arg)
 {
@@ -144,6 +187,11 @@ void capture_args__add_scope(struct argp_state *state, const char *scopes[STREAM
 
 	while (n < STREAM_SCOPES && scopes[n] && strcmp(scopes[n], arg) != 0)
 		n++;
+	if (text__starts(arg, USDT))
+		argp_error(state,
+			   "--scope: '%s': scopes of USDT probes are recorded when they run; give "
+			   "this option to record, run or live",
+			   arg);
 	if (!facts__is_scope(arg))
 		argp_error(state,
 			   "--scope: '%s' is not the name of a Python function; try rollout, "
@@ -176,7 +224,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		args->session.ring_bytes = n;
 		break;
 	case OPT_SCOPE:
-		capture_args__add_scope(state, args->session.scopes, arg);
+		if (text__starts(arg, USDT))
+			add_usdt(state, args->session.usdt, arg);
+		else
+			capture_args__add_scope(state, args->session.scopes, arg);
 		break;
 	case OPT_CLOCK:
 		parse_clock(state, arg, &args->session.clock_offset);

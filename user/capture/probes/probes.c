@@ -250,7 +250,7 @@ const struct hook *probes__misfit(const struct probes *probes, const struct hook
 	return NULL;
 }
 
-bool probes__new_file(struct probes *probes, const struct call_file *file)
+bool probes__new_file(struct probes *probes, const struct call_file *file, bool scopes)
 {
 	const struct file_id id = { file->inode, file->dev_major, file->dev_minor };
 	size_t i;
@@ -258,12 +258,12 @@ bool probes__new_file(struct probes *probes, const struct call_file *file)
 	if (!probes->group_id || probes__calls_each(probes, file))
 		return true;
 	for (i = 0; i < probes->n_files; i++) {
-		if (file_id__same(&probes->files[i], &id))
+		if (probes->files[i].scopes == scopes && file_id__same(&probes->files[i].id, &id))
 			return false;
 	}
 	if (probes->n_files == CALL_FILES_MAX)
 		return false;
-	probes->files[probes->n_files++] = id;
+	probes->files[probes->n_files++] = (struct attached_file){ id, scopes };
 	return true;
 }
 

@@ -611,11 +611,13 @@ void inside_memory__close(struct inside_memory *memory)
 	syscall(SYS_futex, &memory->at->taken, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+#define SEMAPHORES_MAX (MT_ASKED_SITES + PROBES_SITES_MAX)
+
 struct inside_probes {
 	struct probes probes; /* first */
 	struct inside_memory *memory;
 	bool at[HOOK_NR];		    /* the hook is attached */
-	uint64_t semaphore[MT_ASKED_SITES]; /* addresses of the semaphores that we raised */
+	uint64_t semaphore[SEMAPHORES_MAX]; /* addresses of the semaphores that we raised */
 	size_t n_semaphores;
 	uint32_t semaphores_of; /* m->mem_image of the program that has these semaphores */
 };
@@ -884,7 +886,7 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 
 		if (!map->w || !maps_offset(map, file, offset))
 			continue;
-		err = ip->n_semaphores < MT_ASKED_SITES ? add_to_word(ip->memory, addr, 1)
+		err = ip->n_semaphores < SEMAPHORES_MAX ? add_to_word(ip->memory, addr, 1)
 							: -ENOSPC;
 		if (!err) {
 			ip->semaphore[ip->n_semaphores++] = addr;
@@ -900,10 +902,9 @@ static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 			const struct call_file *in_file, const struct probe_site *sites, size_t n)
 {
 	static const enum mt_inside_program programs[] = {
-		[CALL_RETURN] = MT_INSIDE_CALL_RETURN,
-		[CALL_ENTER] = MT_INSIDE_CALL_ENTER,
-		[CALL_SET_DEVICE] = MT_INSIDE_SET_DEVICE,
-		[CALL_ASKED] = MT_INSIDE_ASKED,
+		[CALL_RETURN] = MT_INSIDE_CALL_RETURN,	  [CALL_ENTER] = MT_INSIDE_CALL_ENTER,
+		[CALL_SET_DEVICE] = MT_INSIDE_SET_DEVICE, [CALL_ASKED] = MT_INSIDE_ASKED,
+		[CALL_USDT_SCOPE] = MT_INSIDE_USDT_SCOPE,
 	};
 	enum mt_inside_program program = programs[which];
 	const struct file_id file = { in_file->inode, in_file->dev_major, in_file->dev_minor };

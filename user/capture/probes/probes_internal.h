@@ -148,7 +148,11 @@ struct probes {
 	struct proc_group *group;
 	uint32_t group_id; /* number from proc_group__new_group(); 0: without group */
 	struct probes_sets *sets;
-	struct file_id *files; /* files whose calls are attached */
+	/* Files whose calls (false) or scopes of USDT probes (true) are attached. */
+	struct attached_file {
+		struct file_id id;
+		bool scopes;
+	} * files;
 	size_t n_files;
 	bool calls_each; /* calls into CUDA are attached for each process by itself: return probes
 			    would end others that have a seccomp filter */

@@ -175,8 +175,7 @@ static size_t host_programs__fds(const struct memtrace_bpf *skel, int fds[HOST_C
 #define TRACE_UPROBE_SESSION 57
 #define UPROBE_MULTI_RETURN 1
 
-#define OWN_TABLES 64	   /* links whose descriptors each have a thread: holder.h */
-#define CALL_SITES_MAX 128 /* probed sites in one file */
+#define OWN_TABLES 64 /* links whose descriptors each have a thread: holder.h */
 /* Processes that have a probe for themselves at one place: each hit passes all of these probes. */
 #define OWN_MAX 8
 /* Instead of OWN_MAX, for a file that could not be opened: no other process hits its probes. */
@@ -414,10 +413,11 @@ static const char *program_name(enum hook_id id, bool sleepable)
 static const char *call_name(enum call_probe which)
 {
 	static const char *const names[] = {
-		[CALL_RETURN] = "call_return",	      [CALL_ENTER] = "call_enter",
-		[CALL_SET_DEVICE] = "set_device",     [CALL_ASKED] = "asked",
-		[CALL_MALLOC] = PROGRAMS_SESSION,     [CALL_MALLOC_RETURN] = "malloc_return",
-		[CALL_MALLOC_ENTER] = "malloc_enter", [CALL_MALLOC_FREE] = "malloc_free"
+		[CALL_RETURN] = "call_return",		[CALL_ENTER] = "call_enter",
+		[CALL_SET_DEVICE] = "set_device",	[CALL_ASKED] = "asked",
+		[CALL_USDT_SCOPE] = "usdt_scope",	[CALL_MALLOC] = PROGRAMS_SESSION,
+		[CALL_MALLOC_RETURN] = "malloc_return", [CALL_MALLOC_ENTER] = "malloc_enter",
+		[CALL_MALLOC_FREE] = "malloc_free"
 	};
 
 	return names[which];
@@ -435,7 +435,7 @@ static size_t twin_names(const char *names[HOOK_NR])
 	return n;
 }
 
-#define FIRST_MAX (HOOK_NR + 5)
+#define FIRST_MAX (HOOK_NR + 6)
 
 /* Sets names to the names of the programs that nearly every capture needs, those first whose
  * verification takes longest. old: of the programs for older kernels. Returns their number. */
@@ -467,6 +467,7 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 	}
 	if (old || opts->all) {
 		names[n++] = call_name(CALL_ASKED);
+		names[n++] = call_name(CALL_USDT_SCOPE);
 		names[n++] = program_name(HOOK_MODULE_BOUND, /*sleepable=*/false);
 	}
 	if (old)
@@ -808,7 +809,8 @@ static int load_programs(struct kernel_probes *kernel, const struct probes_opts 
  * runs when a thread ends. 0 or -errno. */
 static int start_old(struct kernel_probes *kernel, bool with_malloc)
 {
-	static const enum call_probe calls[] = { CALL_ENTER, CALL_SET_DEVICE, CALL_ASKED,
+	static const enum call_probe calls[] = { CALL_ENTER,	    CALL_SET_DEVICE,
+						 CALL_ASKED,	    CALL_USDT_SCOPE,
 						 CALL_MALLOC_ENTER, CALL_MALLOC_FREE };
 	size_t n = sizeof(calls) / sizeof(calls[0]) - (with_malloc ? 0 : 2), i;
 
@@ -1162,7 +1164,7 @@ static int attach_calls_multi(struct probes *probes, pid_t pid, enum call_probe 
 			      size_t n)
 {
 	char name[ELF_NAME];
-	uint64_t offsets[CALL_SITES_MAX], cookies[CALL_SITES_MAX], ref_ctrs[CALL_SITES_MAX];
+	uint64_t offsets[PROBES_SITES_MAX], cookies[PROBES_SITES_MAX], ref_ctrs[PROBES_SITES_MAX];
 	struct link_create_uprobe_multi attr = {
 		.prog_fd = prog,
 		.path = (uintptr_t)elf__name(file->elf, name),
@@ -1236,7 +1238,7 @@ static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 		return -ESTALE;
 	if (misses_threads(probes) && elf__is_memory(file->elf))
 		return -EXDEV;
-	if (n > CALL_SITES_MAX)
+	if (n > PROBES_SITES_MAX)
 		return -E2BIG;
 	prog = program_fd(probes, call_name(which));
 	if (prog < 0)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "memtrace.h"
 #include "record/stream.h"
 
 /* Difference of the clocks of this host and of a machine that collects recordings (fetch). */
@@ -13,6 +14,11 @@ struct clock_offset {
 	int64_t offset; /* this host's clock minus the other's, ns */
 	uint64_t error; /* the offset is wrong by at most this, ns */
 	bool known;
+};
+
+/* A scope between two static probes of the target: --scope usdt:PROVIDER:BEGIN,END. */
+struct usdt_scope {
+	char provider[64], begin[64], end[64];
 };
 
 struct inside_memory;
@@ -52,7 +58,8 @@ struct session_opts {
 				nor CUDA */
 	uint64_t steps;	     /* the stream ends after so many whole optimizer steps; 0: no bound */
 	size_t ring_bytes; /* size of the ring in bytes, a power of two; 0: the default of 16 MiB */
-	const char *scopes[STREAM_SCOPES]; /* names for the fact "scopes"; NULL: no more */
+	const char *scopes[STREAM_SCOPES];	/* names for the fact "scopes"; NULL: no more */
+	struct usdt_scope usdt[MT_SCOPE_PAIRS]; /* an empty provider: no more */
 	bool dry_run; /* the target computes nothing, so its steps take no time */
 	bool started; /* the target is our child, which waits to run its program; that may be any
 			 program */

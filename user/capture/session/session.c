@@ -178,8 +178,8 @@ static int housekeeping(struct session *session, uint64_t now)
 			session->losses.steps_warned = true;
 		}
 		if (counters[MT_CNT_RING_LOST + MT_REC_SCOPE] && !session->losses.scopes_warned) {
-			log_warn("begins and ends of scopes were lost: figures of record_function "
-				 "and NVTX scopes are not exact");
+			log_warn("begins and ends of scopes were lost: figures of record_function, "
+				 "NVTX and USDT scopes are not exact");
 			session->losses.scopes_warned = true;
 		}
 		err = told_scopes__end_gone(session->decoder->told);
@@ -654,6 +654,7 @@ int session__finish(struct session *session, struct sink *sink, const char *stop
 	session->blind = true;
 	session->last_facts = 0;
 	facts__set(session->facts, "stop_reason", stop_reason);
+	cuda_calls__warn_missing(session->decoder);
 	if (!err)
 		err = finish_stages(session, sink, end);
 	facts__setf(session->facts, "duration_ns", "%" PRIu64,

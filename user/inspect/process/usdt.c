@@ -202,6 +202,7 @@ static int find_places(const struct elf *elf, uint64_t pc, struct usdt_site *ret
 	err = site__pick(ELF_X86_64, code, len, 0, SITE_FIRST, &site);
 	if (!err)
 		ret->offset = offset;
+	ret->nop = !err && code[0] == 0x90;
 	at = code[0] == 0x90; /* newer macros write a nop and a long nop */
 	if (!memcmp(code + at, long_nop, sizeof(long_nop)))
 		ret->long_nop = offset + at;
@@ -235,7 +236,7 @@ static int add_site(const struct elf *elf, struct usdt *probe, size_t n_args,
 static int find_in(const struct elf *elf, const char *provider, const char *name, size_t n_args,
 		   struct usdt_sites *ret)
 {
-	struct usdt probes[MT_ASKED_SITES + 1];
+	struct usdt probes[USDT_SITES_MAX + 1];
 	uint8_t *notes;
 	size_t len, n, i;
 	int err;
@@ -243,11 +244,11 @@ static int find_in(const struct elf *elf, const char *provider, const char *name
 	err = elf__section_bytes(elf, ".note.stapsdt", NOTES_MAX, &notes, &len);
 	if (err)
 		return err;
-	n = usdt__notes(notes, len, provider, name, probes, MT_ASKED_SITES + 1);
+	n = usdt__notes(notes, len, provider, name, probes, USDT_SITES_MAX + 1);
 	free(notes);
 	if (!n)
 		return -ENOENT;
-	if (n > MT_ASKED_SITES)
+	if (n > USDT_SITES_MAX)
 		return -EINVAL;
 	for (i = 0; i < n && !err; i++)
 		err = add_site(elf, &probes[i], n_args, ret);

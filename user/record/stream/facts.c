@@ -314,6 +314,8 @@ const char *scope_source__name(unsigned source)
 		return "record_function";
 	case SCOPE_NVTX:
 		return "nvtx";
+	case SCOPE_USDT ... SCOPE_USDT_LAST:
+		return "usdt";
 	default:
 		return "unknown";
 	}

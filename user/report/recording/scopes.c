@@ -236,8 +236,8 @@ static void say_limits(FILE *out, const struct model *m, const struct facts *f,
 				text__counted(count, sizeof(count), lost, "record"));
 	if (records)
 		text__paragraph(out, width, "", "",
-				"%s about record_function or NVTX lost: some runs are missing, or "
-				"end too early",
+				"%s about record_function, NVTX or USDT probes lost: some runs are "
+				"missing, or end too early",
 				text__counted(count, sizeof(count), records, "record"));
 	if (!model__scopes(m))
 		return;
