@@ -115,7 +115,7 @@ struct usdt_site {
 	uint64_t offset;   /* an instruction that every kernel can probe */
 	uint64_t long_nop; /* a 10-byte nop, for kernels that replace it with a call */
 	uint64_t semaphore;
-	bool nop; /* the instruction at .offset is a one-byte nop, as <sys/sdt.h> writes it */
+	bool nop; /* the instruction at .offset is a one-byte nop, as systemtap's macros write it */
 };
 
 #define USDT_SITES_MAX 64 /* sites of a probe in a file */

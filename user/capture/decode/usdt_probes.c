@@ -79,11 +79,12 @@ static int add_sites(const struct decoder *decoder, const struct elf *elf,
 		if (!usdt.site[i].nop && !usdt.site[i].long_nop)
 			return -EINVAL;
 	err = usdt_probes__choose(decoder, &usdt, ret->site + ret->n);
-	for (size_t i = 0; i < usdt.n && !err; i++)
-		ret->site[ret->n++].cookie = begins ? begin_cookie(source,
-								   named ? &usdt.args[i].arg[0]
-									 : NULL)
+	for (size_t i = 0; i < usdt.n && !err; i++) {
+		const struct mt_usdt_arg *arg = named ? &usdt.args[i].arg[0] : NULL;
+
+		ret->site[ret->n++].cookie = begins ? begin_cookie(source, arg)
 						    : MT_SCOPE_COOKIE(source, MT_SCOPE_ENDS, 0, 0);
+	}
 	return err;
 }
 
@@ -96,7 +97,7 @@ static const char *why_not(int err)
 	case -ENOTSUP:
 		return "a probe is on a long nop, where this kernel's probes end forked children";
 	case -EINVAL:
-		return "the format of its probes is unknown";
+		return "the format of its probes is unknown, or one is in more than 64 places";
 	case -E2BIG:
 		return "the probes are in more than 128 places";
 	case -EXDEV:

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "inspect/elf.h"
+#include "inspect/site.h"
 
 #define SWITCH_KEY(field, name, help) OPT_##field,
 #define SWITCH_OPTION(field, name, help)                                                           \
@@ -163,6 +165,8 @@ static void add_usdt(struct argp_state *state, struct usdt_scope all[MT_SCOPE_PA
 	struct usdt_scope scope = { 0 };
 	size_t n = 0;
 
+	if (!site__is_native(ELF_X86_64))
+		argp_error(state, "--scope: '%s': USDT probes are recorded on x86-64 only", arg);
 	if (!take_word(&at, ':', scope.provider, sizeof(scope.provider)) ||
 	    !take_word(&at, ',', scope.begin, sizeof(scope.begin)) ||
 	    !take_word(&at, '\0', scope.end, sizeof(scope.end)) ||
