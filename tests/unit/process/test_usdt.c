@@ -378,16 +378,21 @@ __asm__(".pushsection .probes, \"aw\", \"progbits\"\n.globl usdt_semaphore\nusdt
 	".pushsection .stapsdt.base, \"a\", \"progbits\"\n_.stapsdt.base: .space "
 	"1\n.popsection\n" SDT("good", "-8@%rax -1@%dl", "usdt_site", "usdt_semaphore",
 			       "_.stapsdt.base") SDT("twice", "8@%rax", "usdt_site", "0",
-						     "_.stapsdt.base")
-		SDT("twice", "8@%rbx", "usdt_site + 1", "0",
-		    "0") SDT("moved", "8@%rax", "usdt_site + 0x40", "usdt_semaphore + 0x40",
-			     "_.stapsdt.base + 0x40") SDT("nop5", "8@%rax", "usdt_nop5", "0", "0")
-			SDT("nop10", "8@%rax", "usdt_nop10", "0",
-			    "0") SDT("both", "8@%rax", "usdt_both", "0",
-				     "0") SDT("nowhere", "8@%rax", "0x7fffffff0000", "0", "0")
-				SDT("counted", "8@%rax", "usdt_site", "0x7fffffff0000", "0")
-					SDT("overwrites", "8@%rax", "usdt_site", "usdt_site", "0")
-						SDT("vector", "8@%xmm0", "usdt_site", "0", "0"));
+						     "_.stapsdt.base") SDT("twice", "8@%rbx",
+									   "usdt_site + 1", "0",
+									   "0")
+		SDT("moved", "8@%rax", "usdt_site + 0x40", "usdt_semaphore + 0x40",
+		    "_.stapsdt.base + 0x40") SDT("nop5", "8@%rax", "usdt_nop5", "0",
+						 "0") SDT("nop10", "8@%rax", "usdt_nop10", "0", "0")
+			SDT("both", "8@%rax", "usdt_both", "0",
+			    "0") SDT("nowhere", "8@%rax", "0x7fffffff0000", "0",
+				     "0") SDT("counted", "8@%rax", "usdt_site", "0x7fffffff0000",
+					      "0") SDT("overwrites", "8@%rax", "usdt_site",
+						       "usdt_site", "0")
+				SDT("vector", "8@%xmm0", "usdt_site", "0", "0") ".rept 64\n" SDT(
+					"many", "", "usdt_site", "0",
+					"0") ".endr\n.rept 65\n" SDT("more", "8@%rax", "usdt_site",
+								     "0", "0") ".endr\n");
 
 /* Offset in this program's file of a mapped address. */
 static uint64_t offset_of(const struct maps *m, const void *addr)
@@ -427,8 +432,11 @@ static void test_in_a_file(void **state)
 	assert_int_equal(usdt__find(e, "memtrace", "twice", 1, &u), 0);
 	assert_int_equal(u.n, 2);
 	assert_int_equal(u.site[1].offset, offset_of(&m, usdt_site + 1));
+	assert_true(u.site[0].nop && !u.site[1].nop); /* the second one is on a ret */
 	assert_int_equal(u.site[1].semaphore, 0);
 	check_arg(&u.args[1].arg[0], RBX, 8, false, 0);
+	assert_int_equal(usdt__find(e, "memtrace", "many", 0, &u), 0);
+	assert_int_equal(u.n, USDT_SITES_MAX);
 	/* a file relocated after linking */
 	assert_int_equal(usdt__find(e, "memtrace", "moved", 1, &u), 0);
 	assert_int_equal(u.site[0].offset, offset_of(&m, usdt_site));
@@ -448,7 +456,7 @@ static void test_in_a_file(void **state)
 
 static void test_in_a_file_refused(void **state)
 {
-	static const char *const bad[] = { "nowhere", "counted", "overwrites", "vector" };
+	static const char *const bad[] = { "nowhere", "counted", "overwrites", "vector", "more" };
 	struct proc *p = proc__open(getpid());
 	struct usdt_sites u = { .n = 77 };
 	struct elf *e;
