@@ -78,7 +78,7 @@ static void usdt(uint64_t cookie, const struct pt_regs *at)
 #define BEGIN(flags, member, disp)                                                                 \
 	MT_SCOPE_COOKIE(MT_SCOPE_USDT + 3, flags, offsetof(struct pt_regs, member), disp)
 
-/* The name of a USDT scope is where the cookie says: in a register, in memory, or nowhere. */
+/* The cookie says where the name of a USDT scope is: in a register, in memory, or nowhere. */
 static void test_usdt(void **state)
 {
 	const struct pt_regs regs = { .r12 = TEXT + 100, .bp = TEXT + 64, .ax = TEXT + PAGE - 8 };
@@ -95,7 +95,7 @@ static void test_usdt(void **state)
 	assert_int_equal(last(2)->name_at, address);
 	usdt(BEGIN(MT_SCOPE_NAMED | MT_SCOPE_MEMORY, ax, 8), &regs); /* absent */
 	assert_true(!*last(3)->name && !last(3)->name_at);
-	usdt(BEGIN(MT_SCOPE_NAMED, cs, 1), &regs); /* no register that a probe can name */
+	usdt(BEGIN(MT_SCOPE_NAMED, cs, 1), &regs); /* probes name no such register */
 	assert_true(!*last(4)->name && !last(4)->name_at);
 	usdt(BEGIN(0, r12, 0), &regs);
 	assert_true(!*last(5)->name && !last(5)->name_at);

@@ -128,7 +128,7 @@ static void test_nested(void **state)
 	came(w, "rf:begin:a/1 nvtx:begin:b/1 rf:begin:c/2 rf:end/1 nvtx:end/1 rf:end/2 ");
 }
 
-/* Each pair of USDT probes has scopes of its own; text that is none names no scope. */
+/* Each pair of USDT probes has its own scopes. Bytes that are no text name no scope. */
 static void test_usdt(void **state)
 {
 	struct world *w = *state;
@@ -148,14 +148,13 @@ static void test_usdt(void **state)
 	tell(w, 1, MT_SCOPE_USDT, "\xff\xfe");
 	tell(w, 1, MT_SCOPE_USDT, "\u00e9t\u00e9");
 	came(w, "usdt:begin:job:step/1 usdt:begin:job:step/1 usdt:begin:\u00e9t\u00e9/1 ");
-	/* a character that the limit cuts in two is no reason to drop the name */
+	/* the limit cuts the last character in two: the name stays */
 	memset(cut, 'x', MT_SCOPE_NAME);
 	cut[MT_SCOPE_NAME - 1] = '\xc3';
 	tell_usdt(w, cut, 0);
 	assert_non_null(strstr(w->text, "usdt:begin:xxxx"));
 	*w->text = '\0';
-	/* in a page that the process had not touched: text of a file, but not memory that may have
-	 * changed since */
+	/* the page was absent: text of a file is read later, memory that may change is not */
 	tell_usdt(w, none, (uintptr_t) "in a library");
 	tell_usdt(w, none, (uintptr_t)writable);
 	tell_usdt(w, none, 8);
