@@ -16,6 +16,7 @@
 #include <sys/types.h>
 
 #define NVML_DEVICES_MAX 64
+#define NVML_UUID 96 /* size of a buffer for a UUID */
 
 struct proc;
 struct nvml;
@@ -46,6 +47,10 @@ void nvml__set_process(struct nvml *s, int devices, uint64_t in_use);
 /* Sets *name to the name of a device, in the process's numbering, and *total to its bytes available
  * to programs; "" and 0: not known. False: the device is not known. */
 bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint64_t *total);
+
+/* Writes the UUID of a device, as nvidia-smi does, in a dry run as its CUDA does; "": not known, as
+ * of a slice of a GPU. Returns buf. */
+char *nvml__uuid(const struct nvml *s, unsigned device, char buf[NVML_UUID]);
 
 /* The machine's GPU that a device of the process is, in a dry run the one with the same number; -1:
  * not certain. */

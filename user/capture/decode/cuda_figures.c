@@ -53,11 +53,11 @@ static int emit_left(void *decoder, unsigned device, uint64_t left)
 	return emit_figure(decoder, EVENT_LEFT, device, left);
 }
 
-/* Sets the facts about the names and sizes of GPUs. */
+/* Sets the facts about the names, sizes and UUIDs of GPUs. */
 static void set_device_facts(struct decoder *decoder)
 {
+	char key[64], uuid[NVML_UUID];
 	const char *name;
-	char key[64];
 	uint64_t total;
 	unsigned i;
 
@@ -69,6 +69,9 @@ static void set_device_facts(struct decoder *decoder)
 		snprintf(key, sizeof(key), "device.%u.total", i);
 		if (total)
 			facts__setf(decoder->facts, key, "%" PRIu64, total);
+		snprintf(key, sizeof(key), "device.%u.uuid", i);
+		if (*nvml__uuid(decoder->calls->smi, i, uuid))
+			facts__set(decoder->facts, key, uuid);
 	}
 }
 

@@ -408,6 +408,30 @@ bool nvml__device(const struct nvml *s, unsigned device, const char **name, uint
 	return true;
 }
 
+/* Writes the UUID that props__uuid() of the dry run gives a device. */
+static void write_dry_uuid(unsigned device, char buf[NVML_UUID])
+{
+	unsigned char u[16] = "dry run device";
+	size_t n = (size_t)snprintf(buf, NVML_UUID, "GPU-");
+
+	u[15] = (unsigned char)device;
+	for (int i = 0; i < 16; i++)
+		n += (size_t)snprintf(buf + n, NVML_UUID - n, "%s%02x",
+				      i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", u[i]);
+}
+
+char *nvml__uuid(const struct nvml *s, unsigned device, char buf[NVML_UUID])
+{
+	int gpu = nvml__gpu(s, device);
+
+	*buf = '\0';
+	if (gpu >= 0 && s->table)
+		write_dry_uuid(device, buf);
+	else if (gpu >= 0 && (unsigned)gpu < gpus__count() && !gpus__get((unsigned)gpu)->mig)
+		snprintf(buf, NVML_UUID, "%s", gpus__get((unsigned)gpu)->uuid);
+	return buf;
+}
+
 int nvml__gpu(const struct nvml *s, unsigned device)
 {
 	if (s->table)

@@ -14,6 +14,7 @@
 #include "report/advice.h"
 #include "report/doc.h"
 #include "report/filter.h"
+#include "report/ranks/cards.h"
 #include "report/ranks/ranks.h"
 #include "report/recording/scope_lines.h"
 
@@ -90,7 +91,9 @@ struct reports {
 	FILE *out;
 	struct json *j;
 	struct ranks *ranks;
-	size_t fail_from; /* results of --fail-if before the current recording */
+	struct cards *cards; /* collects the cards of all recordings; NULL: not wanted */
+	size_t path;	     /* index of the current path */
+	size_t fail_from;    /* results of --fail-if before the current recording */
 	/* folder that the current recording is a part of; NULL: none */
 	const struct rolling_view *rolling;
 	const char *host; /* host of the current recording, as in struct analysis */
@@ -337,6 +340,9 @@ static int report_figures(struct analysis *a, struct reports *s, int device,
 
 	if (s->ranks)
 		err = ranks__add(s->ranks, a, args->device ? device : -1);
+	if (!err && s->cards)
+		err = cards__add(s->cards, a, (uint32_t)s->path,
+				 s->ranks ? (uint32_t)s->ranks->n - 1 : UINT32_MAX);
 	if (err == -ENODATA)
 		err = 0;
 	if (s->apart && device >= 0 && args->select->filter)
@@ -396,6 +402,7 @@ static int report_file(size_t i, struct reports *s)
 	const char *segment;
 	int status;
 
+	s->path = i;
 	s->host = s->args->hosts ? s->args->hosts[i] : NULL;
 	if (!rolling_view__is(path))
 		return report_recording(path, s);
@@ -441,11 +448,30 @@ static int finish_together(struct reports *s)
 		return EXIT_USAGE;
 	}
 	err = ranks__finish(s->ranks);
+	if (!err && s->cards)
+		err = cards__finish(s->cards, s->args->paths, s->args->device);
 	if (!err)
 		err = print_together(s);
 	if (err)
 		log_err("%s", strerror(-err));
 	return err ? EXIT_FAILED : EXIT_OK;
+}
+
+/* Prints the cards with several processes after the reports of each recording. status: exit code of
+ * these. Returns the larger exit code. */
+static int print_cards(struct reports *s, int status)
+{
+	struct report_text_opts opts = text_opts(s->args);
+	int err;
+
+	if (!s->cards || s->args->format != REPORT_AS_TEXT)
+		return status;
+	err = cards__finish(s->cards, s->args->paths, s->args->device);
+	if (!err)
+		err = cards__text(s->out, s->cards, &opts);
+	if (err)
+		log_err("%s", strerror(-err));
+	return err && status < EXIT_FAILED ? EXIT_FAILED : status;
 }
 
 /* Reports all recordings as one. Returns the largest exit code. */
@@ -485,7 +511,7 @@ static int report_apart(struct reports *s)
 	}
 	if (s->j && args->n > 1)
 		json__close_array(s->j);
-	return worst;
+	return print_cards(s, worst);
 }
 
 /* True if recordings can be read again. Conditions are judged once. */
@@ -540,11 +566,14 @@ static int report_either(struct reports *s)
 		status = report_file(i, s);
 		worst = status > worst ? status : worst;
 	}
-	return worst;
+	return print_cards(s, worst);
 }
 
 int report_files__print(const struct report_files *args)
 {
+	bool bars = args->format == REPORT_AS_TEXT || args->format == REPORT_AS_JSON ||
+		    args->format == REPORT_AS_HTML;
+	struct cards cards = { 0 };
 	const struct ranks_opts ro = {
 		.by = args->by,
 		.split = args->split,
@@ -556,11 +585,18 @@ int report_files__print(const struct report_files *args)
 		.missing = args->missing,
 		.n_missing = args->n_missing,
 		.outliers = args->outliers,
+		.cards = &cards,
 	};
 	bool together = args->together == TOGETHER_YES;
 	bool undecided = args->together == TOGETHER_AUTO && args->n > 1 &&
 			 args->format == REPORT_AS_TEXT && report_files__can_be_together(args);
-	struct reports s = { .args = args, .out = stdout, .apart = !together, .first = true };
+	struct reports s = {
+		.args = args,
+		.out = stdout,
+		.apart = !together,
+		.first = true,
+		.cards = args->n > 1 && bars ? &cards : NULL,
+	};
 	int status = EXIT_FAILED;
 
 	s.j = args->format == REPORT_AS_JSON ? json__new(stdout, true) : NULL;
@@ -572,6 +608,7 @@ int report_files__print(const struct report_files *args)
 	else
 		status = undecided ? report_either(&s) : report_apart(&s);
 	ranks__free(s.ranks);
+	cards__free(&cards);
 	json__free(s.j);
 	return status;
 }
