@@ -59,14 +59,20 @@ static inline struct tape tape__new(const char *path)
 	return t;
 }
 
-static inline void tape__close(struct tape *t)
+/* why: the fact stop_reason. */
+static inline void tape__close_as(struct tape *t, const char *why)
 {
 	facts__set(t->f, "duration_ns", "31400000000");
-	facts__set(t->f, "stop_reason", "signal");
+	facts__set(t->f, "stop_reason", why);
 	assert_int_equal(mtr_writer__close(t->w), 0);
 	close(t->fd);
 	dict__free(t->d);
 	facts__free(t->f);
+}
+
+static inline void tape__close(struct tape *t)
+{
+	tape__close_as(t, "signal");
 }
 
 static inline struct dict_frame frame(struct tape *t, const char *file, const char *func,

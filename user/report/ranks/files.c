@@ -14,7 +14,7 @@
 #include "report/advice.h"
 #include "report/doc.h"
 #include "report/filter.h"
-#include "report/ranks/cards.h"
+#include "report/ranks/shared_gpus.h"
 #include "report/ranks/ranks.h"
 #include "report/recording/scope_lines.h"
 
@@ -91,9 +91,9 @@ struct reports {
 	FILE *out;
 	struct json *j;
 	struct ranks *ranks;
-	struct cards *cards; /* collects the cards of all recordings; NULL: not wanted */
-	size_t path;	     /* index of the current path */
-	size_t fail_from;    /* results of --fail-if before the current recording */
+	struct shared_gpus *gpus; /* collects the GPUs of all recordings; NULL: not wanted */
+	size_t path;		  /* index of the current path */
+	size_t fail_from;	  /* results of --fail-if before the current recording */
 	/* folder that the current recording is a part of; NULL: none */
 	const struct rolling_view *rolling;
 	const char *host; /* host of the current recording, as in struct analysis */
@@ -340,9 +340,9 @@ static int report_figures(struct analysis *a, struct reports *s, int device,
 
 	if (s->ranks)
 		err = ranks__add(s->ranks, a, args->device ? device : -1);
-	if (!err && s->cards)
-		err = cards__add(s->cards, a, (uint32_t)s->path,
-				 s->ranks ? (uint32_t)s->ranks->n - 1 : UINT32_MAX);
+	if (!err && s->gpus)
+		err = shared_gpus__add(s->gpus, a, (uint32_t)s->path,
+				       s->ranks ? (uint32_t)s->ranks->n - 1 : RECORDING_NONE);
 	if (err == -ENODATA)
 		err = 0;
 	if (s->apart && device >= 0 && args->select->filter)
@@ -353,7 +353,7 @@ static int report_figures(struct analysis *a, struct reports *s, int device,
 }
 
 /* Reads a recording and reports it. Returns an exit code. */
-static int report_recording(const char *path, struct reports *s)
+static int read_recording(const char *path, struct reports *s)
 {
 	const struct report_files *args = s->args;
 	struct advisor *advisor = NULL;
@@ -391,6 +391,25 @@ out:
 	advisor__free(advisor);
 	analysis__free(analysis);
 	return status;
+}
+
+/* Returns whether recordings may lack the report's moment. */
+static bool may_lack_moment(const struct model_opts *at)
+{
+	return at->at == AT_OOM || *at->at_mark || *at->at_scope;
+}
+
+/* Reports a recording. One that lacks the moment is still a process on its GPU. Returns an exit
+ * code. */
+static int report_recording(const char *path, struct reports *s)
+{
+	int status = read_recording(path, s);
+
+	if (status != EXIT_UNUSABLE || !s->gpus || !may_lack_moment(&s->args->at) ||
+	    !shared_gpus__add_unmarked(s->gpus, path, s->host, (uint32_t)s->path))
+		return status;
+	log_err("out of memory");
+	return EXIT_FAILED;
 }
 
 /* Reports path i: a recording, or in a folder of --rolling the part with the moment. Returns an
@@ -448,8 +467,8 @@ static int finish_together(struct reports *s)
 		return EXIT_USAGE;
 	}
 	err = ranks__finish(s->ranks);
-	if (!err && s->cards)
-		err = cards__finish(s->cards, s->args->paths, s->args->device);
+	if (!err && s->gpus)
+		err = shared_gpus__finish(s->gpus, s->args->paths, s->args->device);
 	if (!err)
 		err = print_together(s);
 	if (err)
@@ -457,18 +476,18 @@ static int finish_together(struct reports *s)
 	return err ? EXIT_FAILED : EXIT_OK;
 }
 
-/* Prints the cards with several processes after the reports of each recording. status: exit code of
+/* Prints the GPUs with several processes after the reports of each recording. status: exit code of
  * these. Returns the larger exit code. */
-static int print_cards(struct reports *s, int status)
+static int print_gpus(struct reports *s, int status)
 {
 	struct report_text_opts opts = text_opts(s->args);
 	int err;
 
-	if (!s->cards || s->args->format != REPORT_AS_TEXT)
+	if (!s->gpus || s->args->format != REPORT_AS_TEXT)
 		return status;
-	err = cards__finish(s->cards, s->args->paths, s->args->device);
+	err = shared_gpus__finish(s->gpus, s->args->paths, s->args->device);
 	if (!err)
-		err = cards__text(s->out, s->cards, &opts);
+		err = shared_gpus__text(s->out, s->gpus, &opts);
 	if (err)
 		log_err("%s", strerror(-err));
 	return err && status < EXIT_FAILED ? EXIT_FAILED : status;
@@ -511,7 +530,7 @@ static int report_apart(struct reports *s)
 	}
 	if (s->j && args->n > 1)
 		json__close_array(s->j);
-	return print_cards(s, worst);
+	return print_gpus(s, worst);
 }
 
 /* True if recordings can be read again. Conditions are judged once. */
@@ -566,14 +585,14 @@ static int report_either(struct reports *s)
 		status = report_file(i, s);
 		worst = status > worst ? status : worst;
 	}
-	return print_cards(s, worst);
+	return print_gpus(s, worst);
 }
 
 int report_files__print(const struct report_files *args)
 {
 	bool bars = args->format == REPORT_AS_TEXT || args->format == REPORT_AS_JSON ||
 		    args->format == REPORT_AS_HTML;
-	struct cards cards = { 0 };
+	struct shared_gpus gpus = { 0 };
 	const struct ranks_opts ro = {
 		.by = args->by,
 		.split = args->split,
@@ -585,7 +604,7 @@ int report_files__print(const struct report_files *args)
 		.missing = args->missing,
 		.n_missing = args->n_missing,
 		.outliers = args->outliers,
-		.cards = &cards,
+		.gpus = &gpus,
 	};
 	bool together = args->together == TOGETHER_YES;
 	bool undecided = args->together == TOGETHER_AUTO && args->n > 1 &&
@@ -595,7 +614,7 @@ int report_files__print(const struct report_files *args)
 		.out = stdout,
 		.apart = !together,
 		.first = true,
-		.cards = args->n > 1 && bars ? &cards : NULL,
+		.gpus = args->n > 1 && bars ? &gpus : NULL,
 	};
 	int status = EXIT_FAILED;
 
@@ -608,7 +627,7 @@ int report_files__print(const struct report_files *args)
 	else
 		status = undecided ? report_either(&s) : report_apart(&s);
 	ranks__free(s.ranks);
-	cards__free(&cards);
+	shared_gpus__free(&gpus);
 	json__free(s.j);
 	return status;
 }

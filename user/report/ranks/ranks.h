@@ -14,7 +14,7 @@
 #include "report/recording/scope_set.h"
 #include "report/text.h"
 
-struct cards;
+struct shared_gpus;
 struct growth_summary;
 struct json;
 struct report_fail;
@@ -234,7 +234,7 @@ struct ranks_opts {
 	size_t n_missing;
 	bool outliers; /* in JSON, only the lines that differ between recordings, without their
 			  cells */
-	const struct cards *cards; /* finished ones, to print with the report; NULL: none */
+	const struct shared_gpus *gpus; /* finished ones, to print with the report; NULL: none */
 };
 
 /* Results are valid after ranks__finish(). */

@@ -12,7 +12,7 @@
 #include "record/folder.h"
 #include "report/doc.h"
 #include "report/files.h"
-#include "report/ranks/cards.h"
+#include "report/ranks/shared_gpus.h"
 #include "report/ranks/ranks.h"
 
 /* Writes a rank that has memory on the device, with its largest row there. */
@@ -401,8 +401,8 @@ int ranks__json(struct json *j, const struct ranks *r, size_t top)
 	err = put_lines(j, r, top);
 	put_outliers(j, r);
 	put_shared_devices(j, r);
-	if (opts->cards)
-		cards__json(j, opts->cards, r);
+	if (opts->gpus)
+		shared_gpus__json(j, opts->gpus, r);
 	put_groups(j, r);
 	put_match(j, &r->match);
 	put_slow(j, r);

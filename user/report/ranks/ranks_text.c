@@ -10,7 +10,7 @@
 #include "model/growth_summary.h"
 #include "model/words.h"
 #include "record/folder.h"
-#include "report/ranks/cards.h"
+#include "report/ranks/shared_gpus.h"
 #include "report/ranks/ranks.h"
 
 /* ---- names of recordings ---- */
@@ -1411,7 +1411,7 @@ int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts 
 	if (err)
 		goto out;
 	print_shared_devices(page->out, page->r, page->width);
-	err = r->opts->cards ? cards__text(out, r->opts->cards, o) : 0;
+	err = r->opts->gpus ? shared_gpus__text(out, r->opts->gpus, o) : 0;
 	if (err)
 		goto out;
 	print_outliers(page);

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 # run: cpu=30
-"""A trainer and an engine on one card: report of both recordings has the memory of each at one moment."""
+"""A trainer and an engine on one GPU: report of both recordings has the memory of each at one moment."""
 import itertools
 import json
 import os
@@ -60,28 +60,28 @@ def test_one_moment():
     code, out, err = tool("report", "--together", "--format", "json", *names)
     equal(code, 0, "exit code (%s)" % err)
     doc = json.loads(out)
-    (card,) = doc["cards"]
+    (gpu,) = doc["gpus"]
     order = [r["pid"] for r in doc["recordings"]]
-    equal((card["uuid"], card["total"]), ("GPU-64727920-7275-6e20-6465-766963650000", 16 * GIB), "the card: %s" % card)
-    equal(order[card["moment_of"]], pids[0], "whose moment it is")
-    equal([(p["pid"], order[p["recording"]], p["device"], p["state"], [p["allocated"], p["reserved"]]) for p in card["processes"]],
+    equal((gpu["uuid"], gpu["total"]), ("GPU-64727920-7275-6e20-6465-766963650000", 16 * GIB), "the GPU: %s" % gpu)
+    equal(order[gpu["moment_of"]], pids[0], "whose moment it is")
+    equal([(p["pid"], order[p["recording"]], p["device"], p["state"], [p["allocated"], p["reserved"]]) for p in gpu["processes"]],
           [(pid, pid, "cuda:0", "read", figures) for pid, figures in zip(pids, said)], "processes, the largest first")
-    check("total_allocated" not in card and "allocated" not in card, "a sum: %s", card)
+    check("total_allocated" not in gpu and "allocated" not in gpu, "a sum: %s", gpu)
     peaks = {r["pid"]: r["peak_allocated"] for r in doc["recordings"]}
     check(peaks[pids[1]] > said[1][0], "the engine's peak is at another moment: %s", peaks)
 
 
 def test_text_of_each():
-    """Recordings of no job have reports of their own, and then the card."""
+    """Recordings of no job have reports of their own, and then the GPU."""
     names, pids, _ = pair()
     code, out, err = tool("report", *names)
     equal(code, 0, "exit code (%s)" % err)
-    out = " ".join(out.partition("2 processes on one card at ")[2].split())
+    out = " ".join(out.partition("2 processes on one GPU at ")[2].split())
     for words in ("of trainer: ", "16.00 GiB (GPU-64727920-", "3.00 GiB", "2.00 GiB", "trainer, PID %d" % pids[0], "engine, PID %d" % pids[1],
                   "nothing is added up"):
         check(words in out, "no '%s' in: %s", words, out)
     code, out, _ = tool("report", names[0])
-    check(code == 0 and "one card" not in out, "one recording: %s", out)
+    check(code == 0 and "one GPU" not in out, "one recording: %s", out)
 
 
 if __name__ == "__main__":

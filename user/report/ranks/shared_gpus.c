@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "report/ranks/cards.h"
+#include "report/ranks/shared_gpus.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -20,39 +20,39 @@
 #define TIME_MOST (UINT64_C(1) << 61) /* larger times of facts are damaged */
 
 static const char *const states[] = {
-	[CARD_READ] = "read",	      [CARD_NOT_BEGUN] = "not_begun",
-	[CARD_ENDED] = "ended",	      [CARD_NOT_COVERED] = "not_recorded",
-	[CARD_NO_CLOCK] = "no_clock", [CARD_NOT_AGAIN] = "not_read_again",
+	[GPU_READ] = "read",	     [GPU_NOT_BEGUN] = "not_begun",
+	[GPU_ENDED] = "ended",	     [GPU_NOT_COVERED] = "not_recorded",
+	[GPU_NO_CLOCK] = "no_clock", [GPU_NOT_AGAIN] = "not_read_again",
 };
 
 static const char *const reasons[] = {
-	[CARD_NOT_BEGUN] = "its recording begins later",
-	[CARD_ENDED] = "it had ended",
-	[CARD_NOT_COVERED] = "its recording ended earlier",
-	[CARD_NO_CLOCK] = "its recording has no clock",
-	[CARD_NOT_AGAIN] = "its recording cannot be read again",
+	[GPU_NOT_BEGUN] = "its recording begins later",
+	[GPU_ENDED] = "it had ended",
+	[GPU_NOT_COVERED] = "its recording ended earlier",
+	[GPU_NO_CLOCK] = "its recording has no clock",
+	[GPU_NOT_AGAIN] = "its recording cannot be read again",
 };
 
 /* ---- noting recordings ---- */
 
-static void free_use(struct card_use *u)
+static void free_use(struct gpu_use *u)
 {
 	free(u->uuid);
 	free(u->host);
 	free(u->name);
 }
 
-void cards__free(struct cards *c)
+void shared_gpus__free(struct shared_gpus *c)
 {
 	for (size_t i = 0; i < c->n_uses; i++)
 		free_use(&c->uses[i]);
 	free(c->uses);
 	free(c->all);
-	*c = (struct cards){ 0 };
+	*c = (struct shared_gpus){ 0 };
 }
 
 /* Reads the clock of a recording, and which times it covers. */
-static void read_times(struct card_use *u, const struct analysis *a)
+static void read_times(struct gpu_use *u, const struct analysis *a)
 {
 	const char *why = facts__get(a->facts, "stop_reason");
 	int64_t moved = 0;
@@ -66,26 +66,26 @@ static void read_times(struct card_use *u, const struct analysis *a)
 }
 
 /* Returns 0 or -ENOMEM. */
-static int describe_use(struct card_use *u, const struct analysis *a, const struct model_device *d,
+static int describe_use(struct gpu_use *u, const struct analysis *a, const struct model_device *d,
 			const char *uuid)
 {
 	const char *host = a->host ?: facts__get(a->facts, "hostname"), *name;
 	char key[64];
 
-	*u = (struct card_use){ .uuid = strdup(uuid),
-				.host = host ? strdup(host) : NULL,
-				.name = strdup(a->name),
-				.pid = words__fact_number(a->facts, "pid"),
-				.started = words__fact_number(a->facts, "process_started"),
-				.marked = d->marked,
-				.mark_time = d->mark_time,
-				.mark_event = d->mark_event,
-				.mark_allocated = d->mark_allocated };
+	*u = (struct gpu_use){ .uuid = strdup(uuid),
+			       .host = host ? strdup(host) : NULL,
+			       .name = strdup(a->name),
+			       .pid = words__fact_number(a->facts, "pid"),
+			       .started = words__fact_number(a->facts, "process_started"),
+			       .marked = d->marked,
+			       .mark_time = d->mark_time,
+			       .mark_event = d->mark_event,
+			       .mark_allocated = d->mark_allocated };
 	snprintf(u->device, sizeof(u->device), "%s", d->name);
 	snprintf(key, sizeof(key), "device.%u.name", d->device.index);
 	name = facts__get(a->facts, key);
 	if (name)
-		text__clean(u->card, sizeof(u->card), name, strlen(name));
+		text__clean(u->gpu, sizeof(u->gpu), name, strlen(name));
 	snprintf(key, sizeof(key), "device.%u.total", d->device.index);
 	u->total = words__fact_number(a->facts, key);
 	read_times(u, a);
@@ -93,7 +93,7 @@ static int describe_use(struct card_use *u, const struct analysis *a, const stru
 }
 
 /* A report may read a recording twice. */
-static bool is_noted(const struct cards *c, uint32_t path, const char *device)
+static bool is_noted(const struct shared_gpus *c, uint32_t path, const char *device)
 {
 	for (size_t i = c->n_uses; i > 0 && c->uses[i - 1].path >= path; i--)
 		if (c->uses[i - 1].path == path && !strcmp(c->uses[i - 1].device, device))
@@ -101,7 +101,8 @@ static bool is_noted(const struct cards *c, uint32_t path, const char *device)
 	return false;
 }
 
-int cards__add(struct cards *c, const struct analysis *a, uint32_t path, uint32_t recording)
+int shared_gpus__add(struct shared_gpus *c, const struct analysis *a, uint32_t path,
+		     uint32_t recording)
 {
 	for (size_t i = 0; i < model__devices(a->model); i++) {
 		struct model_device d;
@@ -123,14 +124,45 @@ int cards__add(struct cards *c, const struct analysis *a, uint32_t path, uint32_
 	return 0;
 }
 
-/* ---- the moment of a card ---- */
+/* Callback for log__divert(): the first reading printed what is wrong with the recording. */
+static void drop_message(void *ctx, enum log_level level, const char *text)
+{
+	(void)ctx;
+	(void)level;
+	(void)text;
+}
+
+int shared_gpus__add_unmarked(struct shared_gpus *c, const char *file, const char *host,
+			      uint32_t path)
+{
+	const struct model_opts end = { .at = AT_END };
+	size_t first = c->n_uses;
+	struct analysis *a;
+	int err = 0;
+
+	if (!strcmp(file, "-"))
+		return 0;
+	log__divert(drop_message, NULL);
+	if (!analysis__open(file, &end, &a)) {
+		a->host = host;
+		if (!analysis__run(a, NULL, NULL))
+			err = shared_gpus__add(c, a, path, RECORDING_NONE);
+		analysis__free(a);
+	}
+	log__divert(NULL, NULL);
+	for (size_t i = first; i < c->n_uses; i++)
+		c->uses[i].marked = false;
+	return err;
+}
+
+/* ---- the moment of a GPU ---- */
 
 static int compare_text(const char *a, const char *b)
 {
 	return a && b ? strcmp(a, b) : (a != NULL) - (b != NULL);
 }
 
-static int compare_card(const struct card_use *x, const struct card_use *y)
+static int compare_gpu(const struct gpu_use *x, const struct gpu_use *y)
 {
 	int order = strcmp(x->uuid, y->uuid);
 
@@ -142,9 +174,9 @@ static int compare_number(uint64_t x, uint64_t y)
 	return x < y ? -1 : x > y;
 }
 
-/* Compares the processes of two uses of one card. Recordings that do not know their process are of
+/* Compares the processes of two uses of one GPU. Recordings that do not know their process are of
  * different ones. */
-static int compare_process(const struct card_use *x, const struct card_use *y)
+static int compare_process(const struct gpu_use *x, const struct gpu_use *y)
 {
 	int order = compare_number(x->pid, y->pid);
 
@@ -153,11 +185,11 @@ static int compare_process(const struct card_use *x, const struct card_use *y)
 	return compare_number(x->started, y->started);
 }
 
-/* For qsort(): by card, then by process, then by path. */
+/* For qsort(): by GPU, then by process, then by path. */
 static int by_process(const void *a, const void *b)
 {
-	const struct card_use *x = a, *y = b;
-	int order = compare_card(x, y);
+	const struct gpu_use *x = a, *y = b;
+	int order = compare_gpu(x, y);
 
 	if (order)
 		return order;
@@ -167,19 +199,19 @@ static int by_process(const void *a, const void *b)
 /* For qsort(): what was read first, then the most allocated memory. */
 static int by_size(const void *a, const void *b)
 {
-	const struct card_use *x = a, *y = b;
+	const struct gpu_use *x = a, *y = b;
 
-	if ((x->state == CARD_READ) != (y->state == CARD_READ))
-		return x->state == CARD_READ ? -1 : 1;
+	if ((x->state == GPU_READ) != (y->state == GPU_READ))
+		return x->state == GPU_READ ? -1 : 1;
 	if (x->allocated != y->allocated)
 		return x->allocated > y->allocated ? -1 : 1;
 	return compare_number(x->path, y->path);
 }
 
-/* Chooses the card's moment from n uses. Returns the use whose moment it is; NULL: none is known. */
-static const struct card_use *choose_leader(const struct card_use *uses, size_t n)
+/* Chooses the GPU's moment from n uses. Returns the use whose moment it is; NULL: none is known. */
+static const struct gpu_use *choose_leader(const struct gpu_use *uses, size_t n)
 {
-	const struct card_use *leader = NULL;
+	const struct gpu_use *leader = NULL;
 
 	for (size_t i = 0; i < n; i++)
 		if (uses[i].has_clock && uses[i].marked &&
@@ -189,21 +221,21 @@ static const struct card_use *choose_leader(const struct card_use *uses, size_t 
 }
 
 /* Sets state and time of a use at a moment, ns since 1970. */
-static void place_use(struct card_use *u, uint64_t moment)
+static void place_use(struct gpu_use *u, uint64_t moment)
 {
-	u->state = CARD_READ;
+	u->state = GPU_READ;
 	u->time = moment >= u->zero ? moment - u->zero : 0;
 	if (!u->has_clock)
-		u->state = CARD_NO_CLOCK;
+		u->state = GPU_NO_CLOCK;
 	else if (moment < u->zero + u->begin)
-		u->state = CARD_NOT_BEGUN;
+		u->state = GPU_NOT_BEGUN;
 	else if (u->time > u->end)
-		u->state = u->exited ? CARD_ENDED : CARD_NOT_COVERED;
+		u->state = u->exited ? GPU_ENDED : GPU_NOT_COVERED;
 }
 
 /* Sets the figures of a use from its recording, which was run up to the moment. Returns 0 or
  * -errno. */
-static int read_figures(struct card_use *u, const struct analysis *a)
+static int read_figures(struct gpu_use *u, const struct analysis *a)
 {
 	int device = model__find_device(a->model, u->device), err;
 	struct model_segments s;
@@ -233,7 +265,7 @@ static int read_figures(struct card_use *u, const struct analysis *a)
 
 /* Runs a recording to the moment of opts and sets state and figures of a use. Returns 0 or -ENOMEM.
  */
-static int read_recording(struct card_use *u, const char *path, const struct model_opts *opts)
+static int read_recording(struct gpu_use *u, const char *path, const struct model_opts *opts)
 {
 	struct analysis *a;
 	int err;
@@ -246,16 +278,16 @@ static int read_recording(struct card_use *u, const char *path, const struct mod
 	}
 	read_times(u, a); /* of another part, in a folder of --rolling */
 	place_use(u, u->zero + u->time);
-	err = u->state == CARD_READ ? read_figures(u, a) : 0;
+	err = u->state == GPU_READ ? read_figures(u, a) : 0;
 	analysis__free(a);
 	if (err)
-		u->state = CARD_NOT_AGAIN;
+		u->state = GPU_NOT_AGAIN;
 	return err == -ENOMEM ? err : 0;
 }
 
 /* Reads path, a recording or a folder of --rolling, at u->time. leads: the moment is the use's own.
  * Returns 0 or -ENOMEM. */
-static int read_use(struct card_use *u, const char *path, bool leads)
+static int read_use(struct gpu_use *u, const char *path, bool leads)
 {
 	struct model_opts opts = { .at = AT_TIME,
 				   .at_time = u->time,
@@ -264,7 +296,7 @@ static int read_use(struct card_use *u, const char *path, bool leads)
 	const char *part;
 	int err = 0;
 
-	u->state = CARD_NOT_AGAIN;
+	u->state = GPU_NOT_AGAIN;
 	if (!strcmp(path, "-"))
 		return 0;
 	if (!rolling_view__is(path))
@@ -280,18 +312,18 @@ static int read_use(struct card_use *u, const char *path, bool leads)
 
 /* Moves the uses that count to the front: of each process the recording that covers the moment.
  * leader: path of the recording whose moment it is. Returns their number. */
-static size_t keep_processes(struct card_use *uses, size_t n, uint32_t leader)
+static size_t keep_processes(struct gpu_use *uses, size_t n, uint32_t leader)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++) {
-		struct card_use *last = kept ? &uses[kept - 1] : NULL, swap;
+		struct gpu_use *last = kept ? &uses[kept - 1] : NULL, swap;
 
 		if (last && !compare_process(last, &uses[i])) {
 			if (last->path == leader)
 				continue;
 			if (uses[i].path != leader &&
-			    (last->state == CARD_READ || uses[i].state != CARD_READ))
+			    (last->state == GPU_READ || uses[i].state != GPU_READ))
 				continue;
 			kept--;
 		}
@@ -302,7 +334,7 @@ static size_t keep_processes(struct card_use *uses, size_t n, uint32_t leader)
 	return kept;
 }
 
-static size_t count_processes(const struct card_use *uses, size_t n)
+static size_t count_processes(const struct gpu_use *uses, size_t n)
 {
 	size_t count = n != 0;
 
@@ -311,55 +343,55 @@ static size_t count_processes(const struct card_use *uses, size_t n)
 	return count;
 }
 
-/* Reads the uses at the card's moment. leader: path of the recording whose moment it is. Returns 0
+/* Reads the uses at the GPU's moment. leader: path of the recording whose moment it is. Returns 0
  * or -ENOMEM. */
-static int read_uses(struct card_use *uses, size_t n, char *const *paths, uint32_t leader)
+static int read_uses(struct gpu_use *uses, size_t n, char *const *paths, uint32_t leader)
 {
 	int err = 0;
 
 	log__hush(LOG_ERROR); /* the first reading printed the warnings */
 	for (size_t i = 0; i < n && !err; i++)
-		if (uses[i].state == CARD_READ)
+		if (uses[i].state == GPU_READ)
 			err = read_use(&uses[i], paths[uses[i].path], uses[i].path == leader);
 	log__hush(LOG_DEBUG);
 	return err;
 }
 
-/* Adds the card of n uses from `first` on. Returns 0 or -ENOMEM. */
-static int add_card(struct cards *c, size_t first, size_t n, char *const *paths)
+/* Adds the GPU of n uses from `first` on. Returns 0 or -ENOMEM. */
+static int add_gpu(struct shared_gpus *c, size_t first, size_t n, char *const *paths)
 {
-	struct card_use *uses = &c->uses[first];
-	const struct card_use *leader = choose_leader(uses, n);
-	struct card *card = &c->all[c->n];
+	struct gpu_use *uses = &c->uses[first];
+	const struct gpu_use *leader = choose_leader(uses, n);
+	struct shared_gpu *gpu = &c->all[c->n];
 	uint32_t path = leader ? leader->path : 0;
 	int err;
 
-	*card = (struct card){ .first = (uint32_t)first, .has_moment = leader != NULL };
+	*gpu = (struct shared_gpu){ .first = (uint32_t)first, .has_moment = leader != NULL };
 	if (leader)
-		card->moment = leader->zero + leader->mark_time;
+		gpu->moment = leader->zero + leader->mark_time;
 	for (size_t i = 0; i < n; i++) {
-		place_use(&uses[i], card->moment);
+		place_use(&uses[i], gpu->moment);
 		if (!leader)
-			uses[i].state = CARD_NO_CLOCK;
+			uses[i].state = GPU_NO_CLOCK;
 		else if (uses[i].has_clock && rolling_view__is(paths[uses[i].path]))
-			uses[i].state = CARD_READ; /* another part may cover the moment */
+			uses[i].state = GPU_READ; /* another part may cover the moment */
 	}
-	card->n = (uint32_t)keep_processes(uses, n, path);
-	err = read_uses(uses, card->n, paths, path);
+	gpu->n = (uint32_t)keep_processes(uses, n, path);
+	err = read_uses(uses, gpu->n, paths, path);
 	if (err)
 		return err;
-	qsort(uses, card->n, sizeof(*uses), by_size);
-	for (uint32_t i = 0; i < card->n; i++) {
+	qsort(uses, gpu->n, sizeof(*uses), by_size);
+	for (uint32_t i = 0; i < gpu->n; i++) {
 		if (leader && uses[i].path == path)
-			card->leader = card->first + i;
-		if (uses[i].state == CARD_READ && uses[i].moved > card->moved)
-			card->moved = uses[i].moved;
+			gpu->leader = gpu->first + i;
+		if (uses[i].state == GPU_READ && uses[i].moved > gpu->moved)
+			gpu->moved = uses[i].moved;
 	}
 	c->n++;
 	return 0;
 }
 
-static bool has_name(const struct card_use *uses, size_t n, const char *device)
+static bool has_name(const struct gpu_use *uses, size_t n, const char *device)
 {
 	for (size_t i = 0; i < n && device; i++)
 		if (!strcmp(uses[i].device, device))
@@ -367,7 +399,7 @@ static bool has_name(const struct card_use *uses, size_t n, const char *device)
 	return !device;
 }
 
-int cards__finish(struct cards *c, char *const *paths, const char *device)
+int shared_gpus__finish(struct shared_gpus *c, char *const *paths, const char *device)
 {
 	size_t end;
 	int err = 0;
@@ -379,39 +411,39 @@ int cards__finish(struct cards *c, char *const *paths, const char *device)
 	if (!c->all)
 		return -ENOMEM;
 	for (size_t i = 0; i < c->n_uses && !err; i = end) {
-		for (end = i + 1; end < c->n_uses && !compare_card(&c->uses[i], &c->uses[end]);)
+		for (end = i + 1; end < c->n_uses && !compare_gpu(&c->uses[i], &c->uses[end]);)
 			end++;
 		if (count_processes(&c->uses[i], end - i) > 1 &&
 		    has_name(&c->uses[i], end - i, device))
-			err = add_card(c, i, end - i, paths);
+			err = add_gpu(c, i, end - i, paths);
 	}
 	return err;
 }
 
 /* ---- text ---- */
 
-#define MOST_CARDS 8
+#define MOST_GPUS 8
 #define MOST_PROCESSES 8
 #define NAME_MIN 10
 #define CLOCK_NOTED 1000000 /* ns; the text names a clock that moved further */
 
 enum { HEAD_DRIVER, HEAD_RESERVED, HEAD_ALLOCATED, HEAD_BAR, HEAD_TIME, HEAD_DEVICE, HEAD_PROCESS };
 
-/* Returns the bytes that the process has on the card, as far as they are known. */
-static uint64_t held_bytes(const struct card_use *u)
+/* Returns the bytes that the process has on the GPU, as far as they are known. */
+static uint64_t held_bytes(const struct gpu_use *u)
 {
 	if (u->driver_known)
 		return u->driver;
 	return u->has_reserved ? u->reserved - u->asleep : u->allocated;
 }
 
-static void put_use(struct grid *t, const struct card_use *u, uint64_t total, bool colour)
+static void put_use(struct grid *t, const struct gpu_use *u, uint64_t total, bool colour)
 {
 	char text[TEXT_BAR];
 
 	grid__row(t);
 	grid__put(t, HEAD_DEVICE, u->device, NULL);
-	if (u->state != CARD_READ)
+	if (u->state != GPU_READ)
 		return;
 	grid__put(t, HEAD_DRIVER, u->driver_known ? text__bytes(text, 24, u->driver) : "-", NULL);
 	grid__put(t, HEAD_RESERVED, u->has_reserved ? text__bytes(text, 24, u->reserved) : "-",
@@ -426,14 +458,14 @@ static void put_use(struct grid *t, const struct card_use *u, uint64_t total, bo
 }
 
 /* Writes "trainer, PID 4242", and why there are no figures. */
-static const char *say_process(char *buf, size_t size, const struct card_use *u, size_t columns)
+static const char *say_process(char *buf, size_t size, const struct gpu_use *u, size_t columns)
 {
 	char name[256], pid[32] = "";
 
 	if (u->pid)
 		snprintf(pid, sizeof(pid), ", PID %" PRIu64, u->pid);
 	text__clean(name, sizeof(name), u->name, strlen(u->name));
-	if (u->state == CARD_READ)
+	if (u->state == GPU_READ)
 		snprintf(buf, size, "%s%s", name, pid);
 	else
 		snprintf(buf, size, "%s%s: not known, %s", name, pid, reasons[u->state]);
@@ -441,58 +473,59 @@ static const char *say_process(char *buf, size_t size, const struct card_use *u,
 }
 
 /* Prints what the figures do not say. */
-static void print_limits(FILE *out, const struct card_use *uses, const struct card *card,
+static void print_limits(FILE *out, const struct gpu_use *uses, const struct shared_gpu *gpu,
 			 size_t width)
 {
 	char bytes[24], name[256];
 	size_t no_driver = 0;
 
-	for (uint32_t i = 0; i < card->n; i++) {
-		const struct card_use *u = &uses[i];
+	for (uint32_t i = 0; i < gpu->n; i++) {
+		const struct gpu_use *u = &uses[i];
 
-		no_driver += u->state == CARD_READ && !u->driver_known;
-		if (u->state != CARD_READ || !u->asleep)
+		no_driver += u->state == GPU_READ && !u->driver_known;
+		if (u->state != GPU_READ || !u->asleep)
 			continue;
 		text__clean(name, sizeof(name), u->name, strlen(u->name));
 		text__paragraph(out, width, "  ", "  ",
-				"%s: %s of its reserved memory is not on the card (sleep mode)",
+				"%s: %s of its reserved memory is not on the GPU (sleep mode)",
 				name, text__bytes(bytes, sizeof(bytes), u->asleep));
 	}
 	if (no_driver)
-		text__paragraph(
-			out, width, "  ", "  ",
-			"bars without the driver's figure are of the allocator's memory "
-			"on the card; the process has more there, such as its CUDA context");
-	if (card->moved > CLOCK_NOTED)
+		text__paragraph(out, width, "  ", "  ",
+				"bars without the driver's figure are of the allocator's memory "
+				"on the GPU; the process has more there, such as its CUDA context");
+	if (gpu->moved > CLOCK_NOTED)
 		text__paragraph(out, width, "  ", "  ",
 				"the host's clock was moved by %s: the moments may differ by that",
-				text__time(bytes, sizeof(bytes), card->moved));
+				text__time(bytes, sizeof(bytes), gpu->moved));
 	text__paragraph(out, width, "  ", "  ",
 			"nothing is added up: how much of it they share (CUDA IPC) is not "
 			"recorded");
 }
 
-/* Writes "2 processes on one card at ...: NVIDIA H200, 139.72 GiB, GPU-...". */
-static void say_card(char *buf, size_t size, const struct card_use *uses, const struct card *card,
-		     const struct card_use *leader)
+/* Writes "2 processes on one GPU at the highest peak, 1.75 s of trainer: NVIDIA H200, 139.72 GiB,
+ * GPU-...". */
+static void say_gpu(char *buf, size_t size, const struct gpu_use *leader,
+		    const struct shared_gpu *gpu, enum moment at)
 {
 	char time[24], name[256], total[40] = "", uuid[128], moment[320] = "";
 
-	if (card->has_moment)
-		snprintf(moment, sizeof(moment), " at %s of %s",
+	if (gpu->has_moment)
+		snprintf(moment, sizeof(moment), " at %s%s of %s",
+			 at == AT_PEAK ? "the highest peak, " : "",
 			 text__time(time, sizeof(time), leader->mark_time),
 			 text__clean(name, sizeof(name), leader->name, strlen(leader->name)));
 	if (leader->total)
-		snprintf(total, sizeof(total), ", %s",
+		snprintf(total, sizeof(total), "%s, ",
 			 text__bytes(time, sizeof(time), leader->total));
-	snprintf(buf, size, "%u processes on one card%s: %s%s (%s)", card->n, moment,
-		 *leader->card ? leader->card : leader->device, total,
-		 text__clean(uuid, sizeof(uuid), uses->uuid, strlen(uses->uuid)));
+	snprintf(buf, size, "%u processes on one GPU%s: %s%s%s%s", gpu->n, moment, leader->gpu,
+		 *leader->gpu ? ", " : "", total,
+		 text__clean(uuid, sizeof(uuid), leader->uuid, strlen(leader->uuid)));
 }
 
 /* Returns 0 or -ENOMEM. */
-static int print_card(FILE *out, const struct cards *c, const struct card *card,
-		      const struct report_text_opts *o)
+static int print_gpu(FILE *out, const struct shared_gpus *c, const struct shared_gpu *gpu,
+		     const struct report_text_opts *o)
 {
 	static const struct column columns[] = {
 		[HEAD_DRIVER] = { "Driver", true, 2, 10 },
@@ -502,9 +535,9 @@ static int print_card(FILE *out, const struct cards *c, const struct card *card,
 		[HEAD_TIME] = { "At", true, 1, 9 },
 		[HEAD_DEVICE] = { "Device", false, 1, 6 },
 	};
-	const struct card_use *uses = &c->uses[card->first];
-	const struct card_use *leader = card->has_moment ? &c->uses[card->leader] : uses;
-	size_t most = card->n < MOST_PROCESSES || !o->top ? card->n : MOST_PROCESSES, room;
+	const struct gpu_use *uses = &c->uses[gpu->first];
+	const struct gpu_use *leader = gpu->has_moment ? &c->uses[gpu->leader] : uses;
+	size_t most = gpu->n < MOST_PROCESSES || !o->top ? gpu->n : MOST_PROCESSES, room;
 	size_t width = report_text__width(out, o);
 	struct grid *t = grid__new(columns, HEAD_PROCESS);
 	bool colour = report_text__colour(out, o);
@@ -516,30 +549,30 @@ static int print_card(FILE *out, const struct cards *c, const struct card *card,
 	for (size_t i = 0; i < most; i++)
 		put_use(t, &uses[i], leader->total, colour);
 	err = grid__error(t);
-	grid__show(t, HEAD_BAR, report_text__bars(out, o, leader->total && card->has_moment));
+	grid__show(t, HEAD_BAR, report_text__bars(out, o, leader->total && gpu->has_moment));
 	room = grid__fit(t, width, 3 * NAME_MIN, /*goes=*/5);
-	say_card(text, sizeof(text), uses, card, leader);
+	say_gpu(text, sizeof(text), leader, gpu, o->at);
 	fputc('\n', out);
 	text__paragraph(out, width, "", "  ", "%s", text);
 	grid__print_titles(t, out, colour, "Process");
 	for (size_t i = 0; i < most && !err; i++)
 		grid__print(t, out, i, say_process(text, sizeof(text), &uses[i], room));
-	if (most < card->n)
-		fprintf(out, "+ %zu more processes (--top 0)\n", card->n - most);
-	print_limits(out, uses, card, width);
+	if (most < gpu->n)
+		fprintf(out, "+ %zu more processes (--top 0)\n", gpu->n - most);
+	print_limits(out, uses, gpu, width);
 	grid__free(t);
 	return err;
 }
 
-int cards__text(FILE *out, const struct cards *c, const struct report_text_opts *o)
+int shared_gpus__text(FILE *out, const struct shared_gpus *c, const struct report_text_opts *o)
 {
-	size_t most = c->n < MOST_CARDS || !o->top ? c->n : MOST_CARDS;
+	size_t most = c->n < MOST_GPUS || !o->top ? c->n : MOST_GPUS;
 	int err = 0;
 
 	for (size_t i = 0; i < most && !err; i++)
-		err = print_card(out, c, &c->all[i], o);
+		err = print_gpu(out, c, &c->all[i], o);
 	if (most < c->n)
-		fprintf(out, "+ %zu more cards (--top 0)\n", c->n - most);
+		fprintf(out, "+ %zu more GPUs (--top 0)\n", c->n - most);
 	return err;
 }
 
@@ -555,12 +588,14 @@ static size_t index_of(const struct ranks *r, uint32_t added)
 	return i;
 }
 
-static void write_use(struct json *j, const struct card_use *u, const struct ranks *r)
+static void write_use(struct json *j, const struct gpu_use *u, const struct ranks *r)
 {
-	bool read = u->state == CARD_READ;
+	bool read = u->state == GPU_READ;
 
 	json__open_object(j, NULL);
-	json__uint(j, "recording", index_of(r, u->recording));
+	json__uint_or_null(j, "recording", u->recording != RECORDING_NONE,
+			   index_of(r, u->recording));
+	json__string(j, "name", u->name);
 	json__uint_or_null(j, "pid", u->pid, u->pid);
 	json__string(j, "device", u->device);
 	json__string(j, "state", states[u->state]);
@@ -576,27 +611,26 @@ static void write_use(struct json *j, const struct card_use *u, const struct ran
 	json__close_object(j);
 }
 
-void cards__json(struct json *j, const struct cards *c, const struct ranks *r)
+void shared_gpus__json(struct json *j, const struct shared_gpus *c, const struct ranks *r)
 {
 	if (!c->n)
 		return;
-	json__open_array(j, "cards");
+	json__open_array(j, "gpus");
 	for (size_t i = 0; i < c->n; i++) {
-		const struct card *card = &c->all[i];
-		const struct card_use *uses = &c->uses[card->first];
-		const struct card_use *leader = card->has_moment ? &c->uses[card->leader] : uses;
+		const struct shared_gpu *gpu = &c->all[i];
+		const struct gpu_use *uses = &c->uses[gpu->first];
+		const struct gpu_use *leader = gpu->has_moment ? &c->uses[gpu->leader] : uses;
 
 		json__open_object(j, NULL);
 		json__string(j, "uuid", uses->uuid);
 		json__string(j, "host", uses->host);
-		json__string(j, "name", *leader->card ? leader->card : NULL);
+		json__string(j, "name", *leader->gpu ? leader->gpu : NULL);
 		json__uint_or_null(j, "total", leader->total, leader->total);
-		json__uint_or_null(j, "moment_ns", card->has_moment, card->moment);
-		json__uint_or_null(j, "moment_of", card->has_moment,
-				   index_of(r, leader->recording));
-		json__uint(j, "clock_moved_ns", card->moved);
+		json__uint_or_null(j, "moment_ns", gpu->has_moment, gpu->moment);
+		json__uint_or_null(j, "moment_of", gpu->has_moment, index_of(r, leader->recording));
+		json__uint(j, "clock_moved_ns", gpu->moved);
 		json__open_array(j, "processes");
-		for (uint32_t k = 0; k < card->n; k++)
+		for (uint32_t k = 0; k < gpu->n; k++)
 			write_use(j, &uses[k], r);
 		json__close_array(j);
 		json__close_object(j);
