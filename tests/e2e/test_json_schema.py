@@ -10,6 +10,7 @@ import subprocess
 
 import harness
 from harness import OUT, REPO, Skip, check, equal, made, python, run, scratch, spawn, spawn_job, tool
+from mtr_writer import Writer
 
 GUIDE = os.path.join(REPO, "tests", "data", "guide")
 COMMANDS = ("report", "diagnose", "leaks", "diff", "compare", "estimate", "dump", "ps", "replay", "watch", "ctl", "live", "fetch", "check")
@@ -67,6 +68,16 @@ def recording(*kind):
     return made("schema%s.mtr" % "-".join(("", *kind)), *kind)
 
 
+def two_processes():
+    """Recordings of two processes on one GPU."""
+    paths = [scratch("schema-trainer.mtr"), scratch("schema-engine.mtr")]
+    for pid, (path, blocks) in enumerate(zip(paths, (64, 96)), 1):
+        w = Writer(path, {"pid": str(pid), "clock_zero_ns": "1700000000000000000", "device.0.uuid": "GPU-1"})
+        w.block(blocks, size=1024 // pid)
+        w.close()
+    return paths
+
+
 def test_documents_of_recordings():
     tiny, oom, leak = recording("tiny"), recording("oom"), recording("leak")
     files = sorted(glob.glob(os.path.join(REPO, "tests", "data", "recordings", "*.mtr"))) + [os.path.join(GUIDE, f) for f in ("oom.mtr", "leak.mtr")]
@@ -77,6 +88,7 @@ def test_documents_of_recordings():
         documents += [document("report", "--by", by, "--top", "3", f) for f in (tiny, oom)]
     documents += [document("report", "--by", "segment", "--top", "2", os.path.join(GUIDE, "oom.mtr")), document("report", "--advice", tiny), document("report", "--filter", "phase:forward", "--hide", "model.py", oom),
                   document("report", "--at", "oom", oom), document("report", "--together", job), document("report", "--together", "--outliers", job), document("report", job),
+                  document("report", "--together", *two_processes()),
                   document("fetch", "-o", scratch("fetched/"), "--timeout", "300ms", "127.0.0.1:1", expect=2),
                   document("report", "--together", "--fail-if", "peak > 1K", job, expect=4),
                   document("report", "--fail-if", "growth > 1K/10steps", leak, expect=4)]

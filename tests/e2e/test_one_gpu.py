@@ -71,13 +71,13 @@ def test_one_moment():
     check(peaks[pids[1]] > said[1][0], "the engine's peak is at another moment: %s", peaks)
 
 
-def test_text_of_each():
-    """Recordings of no job have reports of their own, and then the GPU."""
+def test_text():
+    """Both processes below each other; not with one recording."""
     names, pids, _ = pair()
     code, out, err = tool("report", *names)
     equal(code, 0, "exit code (%s)" % err)
     out = " ".join(out.partition("2 processes on one GPU at ")[2].split())
-    for words in ("of trainer: ", "16.00 GiB (GPU-64727920-", "3.00 GiB", "2.00 GiB", "trainer, PID %d" % pids[0], "engine, PID %d" % pids[1],
+    for words in ("of trainer: ", "16.00 GiB, GPU-64727920-", "3.00 GiB", "2.00 GiB", "trainer, PID %d" % pids[0], "engine, PID %d" % pids[1],
                   "nothing is added up"):
         check(words in out, "no '%s' in: %s", words, out)
     code, out, _ = tool("report", names[0])

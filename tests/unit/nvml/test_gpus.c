@@ -387,6 +387,7 @@ static void test_a_container_with_one_gpu(void **state)
 {
 	struct target t = on_the_fourth("one", (int[]){ 3 }, 1, NULL);
 	struct nvml_figures f = figures(&t);
+	char uuid[NVML_UUID];
 	const char *name;
 	uint64_t total;
 
@@ -397,6 +398,9 @@ static void test_a_container_with_one_gpu(void **state)
 	assert_int_equal(f.free[0], VRAM - 65 * GB);
 	assert_true(nvml__device(t.smi, 0, &name, &total));
 	assert_int_equal(total, VRAM);
+	/* the machine's fourth GPU */
+	assert_string_equal(nvml__uuid(t.smi, 0, uuid), gpus__get(3)->uuid);
+	assert_string_equal(uuid, "GPU-64727920-7275-6e20-6465-766963650003");
 	stop(&t);
 }
 
@@ -452,6 +456,7 @@ static void test_a_slice_of_a_gpu(void **state)
 {
 	struct target t = on_a_slice("slice", (int[]){ 3 }, 1);
 	struct nvml_figures f = figures(&t);
+	char uuid[NVML_UUID];
 	const char *name;
 	uint64_t total;
 
@@ -461,6 +466,7 @@ static void test_a_slice_of_a_gpu(void **state)
 	assert_true(nvml__device(t.smi, 0, &name, &total));
 	assert_string_equal(name, "");
 	assert_int_equal(total, 0);
+	assert_string_equal(nvml__uuid(t.smi, 0, uuid), "");
 	stop(&t);
 }
 

@@ -119,6 +119,7 @@ static void test_dry_run(void **state)
 	struct proc *p = proc__open(getpid());
 	struct told t = { .answer = -5 };
 	struct nvml_figures f;
+	char uuid[NVML_UUID];
 	const char *name;
 	uint64_t total;
 	struct nvml *s;
@@ -137,6 +138,8 @@ static void test_dry_run(void **state)
 	assert_int_equal(nvml__devices(s), 2);
 	assert_true(nvml__device(s, 1, &name, &total));
 	assert_int_equal(total, 90);
+	assert_string_equal(nvml__uuid(s, 1, uuid), "GPU-64727920-7275-6e20-6465-766963650001");
+	assert_string_equal(nvml__uuid(s, 2, uuid), "");
 	assert_false(nvml__device(s, 2, &name, &total));
 	table.device[1].used = 7;
 	table.device[1].held = 50; /* by other processes */
