@@ -12,6 +12,7 @@ import sys
 
 import harness
 from harness import OUT, Skip, check, equal, made, run, scratch, tool
+from mtr_writer import Writer
 from test_foreign import readers
 from test_hostile import hostile_names, made_recording
 
@@ -252,6 +253,23 @@ def test_ranks():
         with open(page, "w", encoding="utf-8") as f:
             f.write(html)
         node("check_ranks.mjs", page, pictures, "ranks-%d" % n, str(odd), str(n))
+
+
+def test_one_gpu():
+    """The same page of processes on one GPU: a bar for each, and why one is not known."""
+    pictures, page = os.path.join(OUT, "test-logs", "ranks-page"), scratch("one-gpu.html")
+    os.makedirs(pictures, exist_ok=True)
+    paths = []
+    for pid, name, blocks, size, zero in ((1, "trainer", 64, 1 << 30, 0), (2, "engine", 96, 1 << 29, 0), (3, "late", 96, 1 << 29, 10**9)):
+        paths.append(scratch(name + ".mtr"))
+        w = Writer(paths[-1], {"pid": str(pid), "clock_zero_ns": str(1700000000 * 10**9 + zero), "device.0.uuid": "GPU-1", "device.0.total": str(139 << 30)})
+        w.block(blocks, size=size)
+        w.close()
+    code, html, err = harness.tool("report", "--format", "html", *paths)
+    equal((code, err), (0, ""), "exit code")
+    with open(page, "w", encoding="utf-8") as f:
+        f.write(html)
+    node("check_one_gpu.mjs", page, pictures)
 
 
 def test_out_of_memory_in_a_step():
