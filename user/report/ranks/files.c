@@ -456,6 +456,16 @@ static int print_together(struct reports *s)
 	return ranks__text(s->out, s->ranks, &opts, s->args->side);
 }
 
+/* Returns 0 or -ENOMEM. */
+static int finish_reading(struct reports *s)
+{
+	int err = ranks__finish(s->ranks);
+
+	if (err || !s->gpus)
+		return err;
+	return shared_gpus__finish(s->gpus, s->args->paths, s->args->device);
+}
+
 /* Finishes the report of all recordings and prints it. Returns an exit code, logged. */
 static int finish_together(struct reports *s)
 {
@@ -466,9 +476,7 @@ static int finish_together(struct reports *s)
 			"columns; for a report of each, add --apart");
 		return EXIT_USAGE;
 	}
-	err = ranks__finish(s->ranks);
-	if (!err && s->gpus)
-		err = shared_gpus__finish(s->gpus, s->args->paths, s->args->device);
+	err = finish_reading(s);
 	if (!err)
 		err = print_together(s);
 	if (err)
