@@ -69,9 +69,9 @@ void report_text__sums(FILE *out, const struct report_text_opts *o, const struct
 /* Prints the table of --by segment with its sums before it. */
 int report_text__segments(FILE *out, const struct model *m, size_t device, const struct facts *f,
 			  const struct report_text_opts *o);
-/* Prints the functions that --scope names, with their runs and memory of the device, after an empty
- * line. */
-int report_text__scopes(FILE *out, const struct model *m, size_t device, const struct facts *f,
+/* Prints named scopes, and the functions that --scope names, with their runs and memory of the
+ * device, after an empty line. device: index in the model; -1: none. */
+int report_text__scopes(FILE *out, const struct model *m, int device, const struct facts *f,
 			const struct report_text_opts *o);
 /* Prints a list from the driver's figure for the process down to requested bytes, with all
  * differences. Prints nothing if only blocks are known. */

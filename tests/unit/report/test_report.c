@@ -548,6 +548,40 @@ static void test_fail_if_scope_before(void **state)
 	assert_non_null(strstr(o->err, "no allocation has this function on its stack"));
 }
 
+static void put_scope(struct tape *t, uint8_t flags, const char *name)
+{
+	put(t,
+	    (struct event){
+		    .kind = EVENT_SCOPE, .flags = flags, .how = SCOPE_NVTX, .name = str(t, name) });
+}
+
+/* A job that allocated nothing: the table has the runs and times of its scopes. */
+static void test_scopes_without_memory(void **state)
+{
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	(void)state;
+	put_scope(&t, SCOPE_BEGIN, "load"); /* 0.1 s */
+	put_scope(&t, SCOPE_BEGIN, "parse");
+	put_scope(&t, SCOPE_END, "");
+	put_scope(&t, SCOPE_END, "");
+	put_scope(&t, SCOPE_BEGIN, "load");
+	put_scope(&t, SCOPE_END, "");
+	tape__close(&t);
+	o = report("--scopes", read_once, NULL);
+	assert_int_equal(o->status, 0);
+	assert_non_null(strstr(o->out, "\nRuns     Time  Scope\n"
+				       "   2   0.40 s  load\n"
+				       "   1   0.10 s    parse\n"));
+	assert_non_null(strstr(o->out, "No memory event was seen: only runs and times are known."));
+	assert_null(strstr(o->out, "Peak"));
+	o = report("--by", "scope", read_once, NULL);
+	assert_non_null(strstr(o->out, "0.40 s  load\n"));
+	o = report(read_once, NULL);
+	assert_non_null(strstr(o->out, "2 named scopes, 3 runs: --scopes has the time of each\n"));
+}
+
 /* Stacks of native code that were not copied have no line. */
 static void test_stacks_not_copied(void **state)
 {
@@ -1672,6 +1706,7 @@ int main(void)
 		cmocka_unit_test(test_parts_of_both_readings),
 		cmocka_unit_test(test_fail_if_live),
 		cmocka_unit_test(test_fail_if_scope_before),
+		cmocka_unit_test(test_scopes_without_memory),
 		cmocka_unit_test(test_stacks_not_copied),
 		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),

@@ -61,7 +61,7 @@ enum {
 struct scope_table {
 	FILE *out;
 	const struct model *m;
-	size_t device;
+	int device; /* index in the model; -1: none, and no memory is known */
 	const struct report_text_opts *o;
 	const char *cwd;
 	struct grid *grid;
@@ -85,17 +85,40 @@ static void put_change(struct grid *t, int64_t change)
 static size_t lines_of(const struct scope_table *t, size_t scope, const struct row **rows,
 		       uint64_t *more)
 {
-	size_t n = scope_lines__of(t->o->scope_lines, scope, t->device, rows, more);
+	size_t n = 0;
 
+	if (t->device >= 0)
+		n = scope_lines__of(t->o->scope_lines, scope, (size_t)t->device, rows, more);
 	for (size_t i = LINES; i < n; i++)
 		*more += (*rows)[i].bytes;
 	return n < LINES ? n : LINES;
 }
 
-static void put_scope(struct scope_table *t, size_t scope)
+static void put_memory(struct scope_table *t, size_t scope)
 {
+	size_t device = (size_t)t->device;
 	struct model_scope_level l;
 	struct model_scope_medians medians;
+	char text[24];
+
+	if (!model__scope_highest(t->m, scope, device, &l) &&
+	    !model__scope_idle(t->m, scope, device, &l))
+		return;
+	if (l.start_known)
+		grid__put(t->grid, SCOPE_START, text__bytes(text, sizeof(text), l.start), NULL);
+	grid__put(t->grid, SCOPE_PEAK, text__bytes(text, sizeof(text), l.peak), NULL);
+	if (l.peak_reserved)
+		grid__put(t->grid, SCOPE_RESERVED, text__bytes(text, sizeof(text), l.peak_reserved),
+			  NULL);
+	model__scope_medians(t->m, scope, device, &medians);
+	if (medians.change_known)
+		put_change(t->grid, medians.change);
+	if (medians.kept_known)
+		grid__put(t->grid, SCOPE_KEPT, text__bytes(text, sizeof(text), medians.kept), NULL);
+}
+
+static void put_scope(struct scope_table *t, size_t scope)
+{
 	struct model_scope s;
 	double runs, time;
 	char text[48];
@@ -106,19 +129,8 @@ static void put_scope(struct scope_table *t, size_t scope)
 	grid__put(t->grid, SCOPE_TIME, text__time(text, 24, s.time), NULL);
 	if (model__scope_per_step(t->m, scope, &runs, &time))
 		grid__put(t->grid, SCOPE_STEP, text__time(text, 24, (uint64_t)time), NULL);
-	if (!model__scope_highest(t->m, scope, t->device, &l) &&
-	    !model__scope_idle(t->m, scope, t->device, &l))
-		return;
-	if (l.start_known)
-		grid__put(t->grid, SCOPE_START, text__bytes(text, 24, l.start), NULL);
-	grid__put(t->grid, SCOPE_PEAK, text__bytes(text, 24, l.peak), NULL);
-	if (l.peak_reserved)
-		grid__put(t->grid, SCOPE_RESERVED, text__bytes(text, 24, l.peak_reserved), NULL);
-	model__scope_medians(t->m, scope, t->device, &medians);
-	if (medians.change_known)
-		put_change(t->grid, medians.change);
-	if (medians.kept_known)
-		grid__put(t->grid, SCOPE_KEPT, text__bytes(text, 24, medians.kept), NULL);
+	if (t->device >= 0)
+		put_memory(t, scope);
 }
 
 /* Adds the rows of a scope and of its lines. */
@@ -159,7 +171,8 @@ static const char *say_name(struct scope_table *t, size_t scope)
 	size_t indent;
 
 	model__scope(t->m, scope, &s);
-	if (s.runs > 1 && model__scope_highest(t->m, scope, t->device, &l))
+	if (s.runs > 1 && t->device >= 0 &&
+	    model__scope_highest(t->m, scope, (size_t)t->device, &l))
 		snprintf(run, sizeof(run), " (peak: #%s)", text__count(count, 32, l.run));
 	indent = indent_of(t, s.depth, strlen(run) + NAME_LEAST);
 	if (t->room < indent + strlen(run) + NAME_LEAST) /* the name is worth more */
@@ -205,9 +218,13 @@ static bool has_named(const struct model *m, const char *name)
 	return false;
 }
 
+#define LEVELS                                                                                     \
+	"Start, Peak: of the run with the highest peak. Change: from start to end, median. Kept: " \
+	"what the run allocated and left, median."
+
 /* Prints what limits the figures of scopes: how long a function lasts, and runs that are not
- * whole. */
-static void say_limits(FILE *out, const struct model *m, const struct facts *f,
+ * whole. memory: the table has figures of memory. */
+static void say_limits(FILE *out, const struct model *m, bool memory, const struct facts *f,
 		       const struct report_text_opts *o)
 {
 	uint64_t lost = words__fact_number(f, "counter.phases.lost");
@@ -241,14 +258,21 @@ static void say_limits(FILE *out, const struct model *m, const struct facts *f,
 				text__counted(count, sizeof(count), records, "record"));
 	if (!model__scopes(m))
 		return;
-	text__paragraph(out, width, "", "",
-			"%sStart, Peak: of the run with the highest peak. Change: from start to "
-			"end, median. Kept: what the run allocated and left, median.",
-			functions ? "A function lasts from the first to the last allocation of a "
-				    "thread in it: calls without an allocation between them are "
-				    "one run. "
-				  : "");
-	if (earlier)
+	if (functions)
+		text__paragraph(out, width, "", "",
+				"A function lasts from the first to the last allocation of a "
+				"thread in it: calls without an allocation between them are one "
+				"run.%s",
+				memory ? " " LEVELS : "");
+	else if (memory)
+		text__paragraph(out, width, "", "", LEVELS);
+	if (o->scopes && !model__devices(m))
+		text__paragraph(out, width, "", "",
+				"No memory event was seen: only runs and times are known.");
+	if (earlier && !memory)
+		text__paragraph(out, width, "", "", "%s began before the recording",
+				text__counted(count, sizeof(count), earlier, "run"));
+	else if (earlier)
 		text__paragraph(out, width, "", "",
 				"%s began before the recording: Start is not known, and Peak is "
 				"that of the rest",
@@ -277,14 +301,18 @@ static void choose_columns(struct scope_table *t)
 {
 	struct model_device d;
 
-	model__device(t->m, t->device, &d);
-	grid__show(t->grid, SCOPE_RESERVED, d.has_totals);
+	for (int i = SCOPE_START; t->device < 0 && i < SCOPE_NAME; i++)
+		grid__show(t->grid, i, false);
+	if (t->device >= 0) {
+		model__device(t->m, (size_t)t->device, &d);
+		grid__show(t->grid, SCOPE_RESERVED, d.has_totals);
+	}
 	grid__show(t->grid, SCOPE_STEP, has_steps(t->m));
 	t->room = grid__fit(t->grid, report_text__width(t->out, t->o), NAME_WANTED, SCOPE_NAME);
 	t->room = t->room ?: 8; /* of a name, however narrow the page is */
 }
 
-int report_text__scopes(FILE *out, const struct model *m, size_t device, const struct facts *f,
+int report_text__scopes(FILE *out, const struct model *m, int device, const struct facts *f,
 			const struct report_text_opts *o)
 {
 	static const struct column columns[] = {
@@ -323,7 +351,7 @@ int report_text__scopes(FILE *out, const struct model *m, size_t device, const s
 		grid__print_titles(t.grid, out, report_text__colour(out, o), "Scope");
 	for (size_t i = 0; i < n; i++)
 		print_scope(&t, order[i]);
-	say_limits(out, m, f, o);
+	say_limits(out, m, device >= 0, f, o);
 out:
 	grid__free(t.grid);
 	free(order);

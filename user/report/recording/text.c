@@ -975,9 +975,10 @@ static void print_named_scopes(FILE *out, const struct model *m, const struct re
 	}
 	if (n)
 		text__paragraph(out, text__prose(report_text__width(out, o)), "Scopes  ", "  ",
-				"%s, %s: --scopes has the peak of each",
+				"%s, %s: --scopes has the %s of each",
 				text__counted(count, sizeof(count), n, "named scope"),
-				text__counted(runs, sizeof(runs), all, "run"));
+				text__counted(runs, sizeof(runs), all, "run"),
+				model__devices(m) ? "peak" : "time");
 }
 
 /* ---- host memory: the ledger's readings ---- */
@@ -1304,8 +1305,8 @@ int report_text__summary(FILE *out, const struct model *m, int device, const str
 	/* If the host's memory is a device, its line knows more. */
 	if (!host && !words__fact_number(f, "host_worked_out"))
 		print_host_line(out, m, f, o);
-	if (device >= 0 && (o->scopes || is_by_scope(o) || model__scope_function(m, 0, &found)))
-		err = report_text__scopes(out, m, (size_t)device, f, o);
+	if (o->scopes || is_by_scope(o) || model__scope_function(m, 0, &found))
+		err = report_text__scopes(out, m, device, f, o);
 	if (!err && !o->scopes)
 		err = print_memory(out, m, device, d, f, o, &line);
 	if (err)
