@@ -600,7 +600,7 @@ static void test_host(void **state)
 	world__free(&p.w);
 }
 
-/* What each step takes from malloc and frees again is free between steps, and no waste. */
+/* Memory that each step takes from malloc and frees again is free between steps, and no waste. */
 static void test_malloc_between_steps(void **state)
 {
 	const uint64_t mib = 1 << 20, taken[] = { 60 * mib, 100 * mib };

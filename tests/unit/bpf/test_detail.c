@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the kernel side leaves out: struct mt_detail. */
+/* Detail that the kernel side leaves out: struct mt_detail. */
 #include "unit/cmocka.h"
 #include "bpf_host.h"
 

@@ -94,7 +94,7 @@ static void node_that_runs(void **state)
 static void left_frame_that_nothing_overwrote(void **state)
 {
 	run_node(NODE_SP, RUN_RECORD, IN_RUN, NODE_RECORD);
-	put_record(INNER_SP, RUN_RECORD, IN_RUN + 0x40); /* of the other function */
+	put_record(INNER_SP, RUN_RECORD, IN_RUN + 0x40); /* in the other function */
 	assert_int_equal(node_of_allocation(INNER_SP, INNER_SP), MT_NODE_NONE);
 	/* Its caller has returned, too. */
 	run_node(NODE_SP, RUN_RECORD, IN_RUN, NODE_RECORD);

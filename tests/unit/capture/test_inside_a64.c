@@ -139,7 +139,7 @@ static bool taken(uint32_t word, uint64_t x0, uint64_t flags)
 
 static void test_branches(void **state)
 {
-	/* by condition: flags with which it holds, and with which not */
+	/* for each condition: flags for which it is true, and for which it is false */
 	static const uint64_t flags[16][2] = {
 		{ Z, C },
 		{ C, Z },

@@ -217,8 +217,8 @@ struct world {
 	struct facts *facts;
 	struct decoder *decoder;
 	struct queue queue;
-	char text[512];	 /* what came, with a space after each */
-	uint32_t thread; /* of the last one */
+	char text[512];	 /* the records, with a space after each */
+	uint32_t thread; /* thread of the last record */
 };
 
 static void say(struct world *w, const char *word)

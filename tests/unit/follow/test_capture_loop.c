@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The loop of a capture, without PyTorch: in which order it calls its owner, and how it ends. */
+/* The loop of a capture, without PyTorch: the order of its calls, and its end. */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -21,7 +21,7 @@ struct world {
 	struct capture_loop loop;
 	struct loop_command command;
 	pid_t pid;
-	char calls[256]; /* what was called, in order */
+	char calls[256]; /* the calls, in order */
 	char log[1024];
 	int begin_fails, ready_fails, end_status;
 	bool ready_kills, ready_quits, ready_signals;

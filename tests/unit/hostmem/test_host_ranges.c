@@ -13,7 +13,7 @@
 
 /* The owner of each page, according to the reported blocks. */
 struct told {
-	uint32_t owner[PAGES * 2]; /* of a page with a block; 0: none */
+	uint32_t owner[PAGES * 2]; /* owner of each page with a block; 0: none */
 	uint64_t bytes, blocks;
 	size_t fail_after; /* calls until one fails; 0: none does */
 };
@@ -297,7 +297,7 @@ static void test_fill(void **state)
 	assert_int_equal(added, 6 * PAGE);
 	assert_int_equal(at(&h, 40)->resident, 4 * PAGE);
 	assert_int_equal(at(&h, 0)->resident, 2 * PAGE);
-	/* Each part of a range has its share of what may have come. */
+	/* Each part of a range has its share of the memory that may have come. */
 	assert_int_equal(host_ranges__unmap(&h, page(5), page(6)), 0);
 	assert_int_equal(at(&h, 0)->fresh + at(&h, 6)->fresh, 7 * PAGE);
 	/* All that is fresh, and no more. */

@@ -11,7 +11,7 @@
 
 #define PAGE 4096ULL
 
-/* This process: an area of which some pages are resident, known in two parts. */
+/* In this process: an area with some resident pages, known in two parts. */
 static void test_reading(void **state)
 {
 	struct residency r = { .proc = proc__open(getpid()) };

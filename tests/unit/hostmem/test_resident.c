@@ -158,7 +158,7 @@ static void test_the_same_on_older_kernels(void **state)
 {
 	(void)state;
 	if (!host_resident__zero_frame())
-		skip(); /* pages of zeros are told apart by frames, which only root reads */
+		skip(); /* only root reads the frames by which pages of zeros are known */
 	setenv("MEMTRACE_BENCH", "no-scan", 1);
 	check_figures();
 	unsetenv("MEMTRACE_BENCH");

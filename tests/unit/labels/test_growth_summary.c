@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* The sentence about growth: when it is said, and its figures. */
+/* The sentence about growth: its figures, and when it appears. */
 #include "unit/cmocka.h"
 
 #include <jansson.h>
@@ -363,7 +363,7 @@ static void test_pool_and_others(void **state)
 	     "confidence high");
 }
 
-/* "No growth" is said only after enough steps. */
+/* "No growth" appears only after enough steps. */
 static void test_healthy(void **state)
 {
 	static const int steps[] = { 5, 20, 60, 99, 100, 1000 };

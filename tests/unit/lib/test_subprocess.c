@@ -46,7 +46,7 @@ static int run(int (*main)(void *ctx), void *ctx)
 
 /* ---- programs ---- */
 
-/* What a program writes to standard output, up to its end. */
+/* Reads standard output of a program up to its end. */
 static const char *output_of(struct subprocess_opts o, int *code)
 {
 	static char text[256];

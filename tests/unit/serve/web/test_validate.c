@@ -192,7 +192,7 @@ static void moment(const struct field *f, const char *value, bool good)
 		fail_msg("%s: %s", value, c.detail);
 }
 
-/* What the shared grammar accepts. */
+/* Values that the shared grammar accepts, and values that it does not. */
 static void test_grammar(void **state)
 {
 	static const struct field
