@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "base/text.h"
 #include "inspect/census/owners.h"
 #include "inspect/proc.h"
 #include "inspect/process/memcache.h"
@@ -17,6 +18,7 @@
 #include "live.h"
 
 #define HOLDS_MAX 100000
+#define SEARCHES 200u
 
 struct hold {
 	uint64_t obj;
@@ -30,6 +32,7 @@ struct test {
 	struct python *py;
 	struct hold *hold;
 	size_t n, wrong;
+	size_t addresses; /* recycled.py: addresses of its exception and its other object */
 };
 
 static uint64_t number(const char *s)
@@ -42,6 +45,10 @@ static void read_lines(struct test *t)
 	char *f[LIVE_FIELDS];
 
 	while (live__next(&t->live, f) && strcmp(f[0], "ready")) {
+		if (!strcmp(f[0], "addresses")) {
+			t->addresses = number(f[1]);
+			continue;
+		}
 		if (!strcmp(f[0], "types")) {
 			t->c.tensor_base = number(f[1]);
 			t->c.tensor = number(f[2]);
@@ -89,57 +96,107 @@ static void compare(struct test *t, const struct census_owners *l, const struct 
 			    name);
 }
 
-static void run_one(struct test *t, const char *python)
+static void start(struct test *t, const char *python, const char *workload)
 {
-	struct census_opts o = { .limit_ns = 60000000000ull };
-	struct census_owners first = { 0 }, second = { 0 };
-	char *f[LIVE_FIELDS];
-	struct reading r;
-
 	print_message("%s\n", python);
-	live__start(&t->live, python, "tests/workloads/holders.py");
+	t->hold = calloc(HOLDS_MAX, sizeof(*t->hold));
+	assert_non_null(t->hold);
+	live__start(&t->live, python, workload);
 	read_lines(t);
 	open_target(t);
-	assert_int_equal(reading__init(&r, &t->c, &o), 0);
-	assert_int_equal(census_owners__search(&r, &first, NULL), 0);
-	live__tell(&t->live, "other calls");
-	assert_true(live__next(&t->live, f) && !strcmp(f[0], "ready"));
-	assert_int_equal(census_owners__search(&r, &second, &first), 0);
-	assert_false(first.full || second.full);
-	for (size_t i = 0; i < t->n; i++)
-		compare(t, &first, &t->hold[i]);
-	print_message("  %zu objects, %zu wrong\n", t->n, t->wrong);
-	census_owners__fini(&first);
-	census_owners__fini(&second);
-	reading__fini(&r);
+}
+
+static void stop(struct test *t)
+{
 	memcache__free(t->c.cache);
 	python__free(t->py);
 	proc__free(t->proc);
 	for (size_t i = 0; i < t->n; i++)
 		free(t->hold[i].name);
+	free(t->hold);
 	assert_true(live__stop(&t->live));
-	assert_int_equal(t->wrong, 0);
 }
 
-static void test_holders(void **state)
+static void check_holders(const char *python)
+{
+	struct census_opts o = { .limit_ns = 60000000000ull };
+	struct census_owners first = { 0 }, second = { 0 };
+	char *f[LIVE_FIELDS];
+	struct reading r;
+	struct test t = { 0 };
+
+	start(&t, python, "tests/workloads/holders.py");
+	assert_int_equal(reading__init(&r, &t.c, &o), 0);
+	assert_int_equal(census_owners__search(&r, &first, NULL), 0);
+	live__tell(&t.live, "other calls");
+	assert_true(live__next(&t.live, f) && !strcmp(f[0], "ready"));
+	assert_int_equal(census_owners__search(&r, &second, &first), 0);
+	assert_false(first.full || second.full);
+	for (size_t i = 0; i < t.n; i++)
+		compare(&t, &first, &t.hold[i]);
+	print_message("  %zu objects, %zu wrong\n", t.n, t.wrong);
+	census_owners__fini(&first);
+	census_owners__fini(&second);
+	reading__fini(&r);
+	stop(&t);
+	assert_int_equal(t.wrong, 0);
+}
+
+/* A handled exception's memory may have another object by the time that the search examines it.
+ * Without a comparison of types, a tenth of the searches names the tensors by that exception. One
+ * may still do so, because type and pointers are not read at the same moment. */
+static void check_recycled(const char *python)
+{
+	struct census_opts o = { .limit_ns = 60000000000ull };
+	struct test t = { 0 };
+
+	start(&t, python, "tests/workloads/recycled.py");
+	assert_int_equal(t.addresses, 1);
+	for (unsigned i = 0; i < SEARCHES; i++) {
+		struct census_owners owners = { 0 };
+		const struct owned *found;
+		struct reading r;
+
+		assert_int_equal(reading__init(&r, &t.c, &o), 0);
+		assert_int_equal(census_owners__search(&r, &owners, NULL), 0);
+		found = census_owners__find(&owners, t.hold[0].obj);
+		assert_non_null(found);
+		if (text__starts(owners.text + found->path, "local handled exception"))
+			t.wrong++;
+		census_owners__fini(&owners);
+		reading__fini(&r);
+	}
+	print_message("  %zu of %u searches wrong\n", t.wrong, SEARCHES);
+	stop(&t);
+	assert_true(t.wrong <= 2);
+}
+
+/* Calls check() for each interpreter. */
+static void each_python(void (*check)(const char *python))
 {
 	const char *env = getenv("MEMTRACE_PYTHONS");
 	char *list = strdup(env && *env ? env : "python3"), *save = NULL;
 
-	for (char *p = strtok_r(list, ":", &save); p; p = strtok_r(NULL, ":", &save)) {
-		struct test t = { .hold = calloc(HOLDS_MAX, sizeof(*t.hold)) };
-
-		assert_non_null(t.hold);
-		run_one(&t, p);
-		free(t.hold);
-	}
+	for (char *p = strtok_r(list, ":", &save); p; p = strtok_r(NULL, ":", &save))
+		check(p);
 	free(list);
+}
+
+static void test_holders(void **state)
+{
+	each_python(check_holders);
+}
+
+static void test_recycled(void **state)
+{
+	each_python(check_recycled);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_holders),
+		cmocka_unit_test(test_recycled),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

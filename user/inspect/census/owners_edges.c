@@ -880,13 +880,39 @@ static int search_by_shape(struct census_owners *owners, const struct node *node
 	return 0;
 }
 
+/* Whether the page of the walk that has the node's object has it with the type that was found. */
+static bool has_its_type(struct census_owners *owners, const struct node *n)
+{
+	uint64_t type;
+	bool same;
+
+	pymem__begin_unchecked(&owners->reading->mem);
+	same = !pydict__type_of(&owners->reading->mem, n->obj, &type) && type == n->type;
+	pymem__end_unchecked(&owners->reading->mem);
+	return same;
+}
+
+/* Whether the node's object is still the one that was found. Its memory may have had another object
+ * when the walk read the page, and may have another one by now; the pointers of that one must not
+ * pass as this one's. */
+static bool is_still_there(struct census_owners *owners, const struct node *n)
+{
+	if (has_its_type(owners, n))
+		return true;
+	pymem__forget(&owners->reading->mem);
+	return has_its_type(owners, n);
+}
+
 /* Each turn examines items. The first one also examines attributes, slots and words. */
 int census_owners__examine(struct census_owners *owners, const struct node *n)
 {
 	const struct owner_type *t = census_owners__type(owners, n->type);
 	struct owner_type type = *t; /* a copy: the table moves as it grows */
-	int err = search_by_shape(owners, n);
+	int err;
 
+	if (!is_still_there(owners, n))
+		return 0;
+	err = search_by_shape(owners, n);
 	/* The first turn examined the attributes. */
 	if (n->examined || census_owners__fatal(err))
 		return err;
