@@ -227,11 +227,12 @@ def test_latest_in_the_job():
 
 
 def test_a_capture_of_serve():
-    """serve --figures: the steps of a capture come while it runs."""
+    """serve --figures: the steps of a capture come while it runs, on the recorder's socket and as events of the server's streams."""
     server.needs_serve()
     job = Job()
     s = server.Server("--figures", "--target", "job=%d" % job.pid)
     started = s.post("/api/trace/memory", {"model_name": "job", "steps": 4, "wait": False}).expect().json
+    of_all, of_trace = s.events("/api/stream"), s.events("/api/trace/%s/stream" % started["trace_id"])
     watch = Watch(job.pid)
     watch.until(lambda: watch.reader.recorders, "the recorder's socket")
     s.wait_trace(started["trace_id"], ("capturing",))
@@ -246,6 +247,17 @@ def test_a_capture_of_serve():
         f.write(s.get("/api/trace/%s/recording" % started["trace_id"]).expect().body)
     recorded = of_recording(own_file)
     equal([of_step(x)[1:] for x in watch.steps][:len(recorded)], [r[1:] for r in recorded], "figures of the steps, and of the capture")
+    events = list(of_trace)
+    equal(([name for name, _ in events][-1], {e["trace_id"] for name, e in events if name == "step"}), ("end", {started["trace_id"]}), "events of the trace")
+    equal([figures.step_of(e).values() for name, e in events if name == "step"], [x.values() for x in watch.steps], "steps of the stream, and of the socket")
+    seen = []
+    for name, e in of_all:
+        seen += [e] if name == "step" else []
+        if name == "trace" and e["state"] == "done":
+            break
+    equal(seen, [e for name, e in events if name == "step"], "steps of the stream of all")
+    of_all.close()
+    of_trace.close()
     s.stop()
     job.p.stop()
 

@@ -28,7 +28,7 @@ struct recording_args {
 	struct rolling_args rolling;
 	struct window_args windows;
 	bool figures; /* --figures: recording.figures makes step figures for the processes' users */
-	int tell;     /* descriptor to which the capture writes its status; 0: none */
+	int tell;     /* socket to which the capture writes its status and figures; 0: none */
 };
 
 extern const struct argp recording_argp; /* its input is a struct recording_args */
@@ -73,6 +73,7 @@ struct recording {
 	struct windows_opts window_opts; /* options of each process's windows */
 	char until[320];		 /* condition that ends the capture, with windows */
 	uint64_t last_status;		 /* time of the last status, ns since the start */
+	uint64_t told;			 /* number of the last message of figures in args.tell */
 	struct host_sheet reading;	 /* host memory, from a reading that is not yet complete */
 	struct host_sheet ledger;	 /* host memory, from the last complete reading */
 	bool has_ledger;		 /* there was a complete reading of host memory */

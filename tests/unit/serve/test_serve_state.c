@@ -133,6 +133,17 @@ static void test_too_many_processes(void **state)
 	assert_int_equal(serve_state__process(&s, 4000)->slot, 2);
 }
 
+/* Steps are for clients alone, but their members are checked. */
+static void test_steps(void **state)
+{
+	(void)state;
+	assert_int_equal(tell(-1, "{'event': 'step', 'trace_id': 't', 'pid': 1, 'devices': []}"),
+			 0);
+	assert_true(tell(-1, "{'event': 'step', 'pid': 1, 'devices': []}") < 0);
+	assert_true(tell(-1, "{'event': 'scope', 'trace_id': 't', 'pid': 0, 'devices': []}") < 0);
+	assert_true(tell(-1, "{'event': 'scope', 'trace_id': 't', 'pid': 1, 'devices': 1}") < 0);
+}
+
 static void test_samples(void **state)
 {
 	struct state_process *p;
@@ -359,6 +370,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_processes, begin, end),
 		cmocka_unit_test_setup_teardown(test_too_many_processes, begin, end),
 		cmocka_unit_test_setup_teardown(test_samples, begin, end),
+		cmocka_unit_test_setup_teardown(test_steps, begin, end),
 		cmocka_unit_test_setup_teardown(test_traces, begin, end),
 		cmocka_unit_test_setup_teardown(test_report, begin, end),
 		cmocka_unit_test_setup_teardown(test_bad_reports, begin, end),

@@ -4,11 +4,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/exit.h"
@@ -505,7 +507,10 @@ static void close_folder(struct recording *recording, int status)
 
 /* ---- the status of the capture, for `serve` ---- */
 
-#define TELL_EVERY UINT64_C(500000000) /* ns between two lines */
+#define TELL_EVERY UINT64_C(500000000) /* ns between two messages */
+/* Figures at the end of a capture: waits for the reader, and the longest of each, ms. */
+#define LAST_WAITS 256
+#define LAST_WAIT_MS 20
 
 static json_t *host_parts(const struct host_sheet *sheet)
 {
@@ -529,13 +534,28 @@ static json_t *host_use(const struct host_sheet *s)
 		       : NULL;
 }
 
+/* Sends a message to the program that started the capture (--tell). False: there is no room for it
+ * now, or the program is gone. */
+static bool tell_text(struct recording *recording, const char *text)
+{
+	size_t len = strlen(text);
+
+	if (!recording->args.tell)
+		return false;
+	if (send(recording->args.tell, text, len, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)len)
+		return true;
+	if (errno != EAGAIN && errno != EINTR && errno != ENOBUFS)
+		recording->args.tell = 0; /* the reader is gone */
+	return false;
+}
+
 /*
- * Writes the status of a capture, as a JSON line, to the pipe of the program that started it
+ * Writes the status of a capture, as a JSON object, to the socket of the program that started it
  * (--tell, from `serve`). Writing never blocks.
  * {"state": "opened"|"capturing"|"ended", "pid", "seconds", "events", "lost", "steps", "dropped",
  * "bytes", "host" (once read: resident bytes of each known part), "host_use" ({"live", "free"}),
  * "reason" (ended alone)} output: of the process of loop.args.pid; NULL: there is none. After
- * "ended" nothing is written. Lines are shorter than PIPE_BUF: the pipe takes a whole line or none.
+ * "ended" nothing is written. With --figures, the socket also has their messages, with "kind".
  */
 static void tell_status(struct recording *recording, const struct output *output, const char *state,
 			const char *reason)
@@ -573,16 +593,40 @@ static void tell_status(struct recording *recording, const struct output *output
 	if (status && reason)
 		json_object_set_new(status, "reason", json_string(reason));
 	text = status ? json_dumps(status, JSON_COMPACT) : NULL;
-	if (text) {
-		size_t len = strlen(text);
-
-		text[len] = '\n'; /* replaces the NUL */
-		if (write(recording->args.tell, text, len + 1) < 0 && errno != EAGAIN &&
-		    errno != EINTR)
-			recording->args.tell = 0; /* the reader is gone */
-	}
+	if (text)
+		tell_text(recording, text);
 	free(text);
 	json_decref(status);
+}
+
+/* Passes figures on that were not told yet. Those that find no room are told later. True: all were
+ * told, or nobody reads them. */
+static bool tell_figures(struct recording *recording)
+{
+	const struct control_feed *feed = &recording->figures->feed;
+	uint64_t at = recording->told;
+	const char *text;
+
+	while (recording->args.tell && (text = feed->next(feed->ctx, geteuid(), &at))) {
+		if (!tell_text(recording, text))
+			return !recording->args.tell;
+		recording->told = at;
+	}
+	return true;
+}
+
+/* Hands out the figures: to programs of the processes' users, and to `serve`. last: of the process
+ * that ends. Waits then until `serve` has read what came at once. */
+static void hand_out_figures(struct recording *recording, bool last)
+{
+	struct pollfd reader = { .fd = recording->args.tell, .events = POLLOUT };
+	int waits = 0;
+
+	if (!recording->figures_feed)
+		return;
+	control__feed(recording->figures_feed);
+	while (!tell_figures(recording) && last && waits++ < LAST_WAITS)
+		poll(&reader, 1, LAST_WAIT_MS);
 }
 
 /* Tells the status "capturing", at most twice a second. */
@@ -710,8 +754,7 @@ static const char *is_full(void *ctx)
 
 	if (!output->times)
 		tell_drained(recording, output);
-	if (recording->figures_feed)
-		control__feed(recording->figures_feed);
+	hand_out_figures(recording, /*last=*/false);
 	reason = output->full ? output->full(output) : NULL;
 	if (!reason && !output->times && recording->calls.over)
 		reason = recording->calls.over(recording->calls.ctx);
@@ -723,13 +766,12 @@ static int end(void *ctx, const char *reason, int err)
 {
 	struct output *output = ctx, **at = &output->recording->outputs;
 
-	if (!output->times)
-		tell_status(output->recording, output, "ended", reason);
 	if (output->figures)
 		output->recording->figures->end(output->figures, reason,
 						session__now(output->session));
-	if (output->recording->figures_feed)
-		control__feed(output->recording->figures_feed);
+	hand_out_figures(output->recording, /*last=*/true);
+	if (!output->times)
+		tell_status(output->recording, output, "ended", reason);
 	while (*at != output)
 		at = &(*at)->next;
 	*at = output->next;

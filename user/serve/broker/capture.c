@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Each capture is a process, `record` or `run`, that writes to a file created here. It reports its
- * state through a pipe (capture/save/output.h). Its exit status and messages go into the
- * trace. */
+ * state through a socket (tell_status() in capture/save/recording.c). Its exit status and messages
+ * go into the trace. */
 #include "serve/broker/capture.h"
 
 #include <errno.h>
@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -42,6 +43,8 @@
 #define SHARE_MIN (UINT64_C(1) << 20)	   /* fewer bytes are not worth a capture */
 #define LOG_SHOWN 2048			   /* bytes of a command's output that go into its trace */
 #define SECOND UINT64_C(1000000000)
+#define FIGURES_WAIT 1024 /* messages waiting for `web` beyond which figures are left out */
+#define LAST_READS 64	  /* calls of read_messages() after the recorder's end, at most */
 #define SHELL_FAILS 126 /* exit code of a shell that cannot execute a command; others are higher */
 #define URGE_AFTER (8 * SECOND) /* time between two signals that end a capture, ns */
 
@@ -280,7 +283,7 @@ static void put_start(struct argv *a, const struct wanted *w)
 }
 
 /* Adds the options of `record` and `run`. The recorder writes the recording to standard output,
- * which is the file, and status lines to the descriptor tell. */
+ * which is the file, and its status to the socket tell. */
 static void put_recorder_options(struct argv *a, const struct wanted *w, int tell)
 {
 	put_word(a, "-q");
@@ -381,7 +384,7 @@ static int start_recorder(struct broker *b, struct trace *t, const struct wanted
 	file = store__create(&b->store, t->file);
 	if (file < 0)
 		return file;
-	if (pipe2(tell, O_CLOEXEC | O_NONBLOCK)) {
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, tell)) {
 		err = -errno;
 		close(file);
 		return err;
@@ -562,9 +565,9 @@ void trace__delete(struct broker *b, struct trace *t)
 	trace__free(t);
 }
 
-/* ---- status lines ---- */
+/* ---- the recorder's messages ---- */
 
-/* A count of a status line, or `before` if the line has none. */
+/* A count of a status, or `before` if it has none. */
 static uint64_t read_count(const json_t *o, const char *key, uint64_t before)
 {
 	const json_t *v = json_object_get(o, key);
@@ -605,13 +608,13 @@ static void begin_capturing(struct broker *b, struct trace *t)
 	trace__tell(b, t, /*soft=*/false);
 }
 
-/* A number of bytes of a status line; -1: unknown. */
+/* A number of bytes of a status; -1: unknown. */
 static int64_t known_bytes(const json_t *v)
 {
 	return json_is_integer(v) ? json_integer_value(v) : -1;
 }
 
-/* Keeps the last reading of the process's host memory. parts NULL: none in this status line. */
+/* Keeps the last reading of the process's host memory. parts NULL: none in this status. */
 static void keep_host_parts(struct trace *t, const json_t *parts, const json_t *use)
 {
 	if (!parts)
@@ -622,7 +625,7 @@ static void keep_host_parts(struct trace *t, const json_t *parts, const json_t *
 		t->host_part[i] = known_bytes(json_object_get(parts, host_part__name(i)));
 }
 
-/* Takes a status line of the recorder into the trace. */
+/* Takes the recorder's status into the trace. */
 static void apply_status(struct broker *b, struct trace *t, const json_t *o)
 {
 	const char *state = json_string_value(json_object_get(o, "state"));
@@ -657,32 +660,53 @@ static void apply_status(struct broker *b, struct trace *t, const json_t *o)
 		capture__stop(t);
 }
 
-/* Reads complete status lines, in a limited number of reads. Closes the pipe at its end, or if a
- * line is too long. */
-static void read_status(struct broker *b, struct trace *t)
+/* Passes the figures of a step, or of a scope's runs, on to clients. */
+static void pass_figures(struct broker *b, const struct trace *t, json_t *figures)
 {
+	struct peer *web = &b->peers[PEER_WEB];
+	const char *kind = json_string_value(json_object_get(figures, "kind"));
+
+	if ((strcmp(kind, "step") != 0 && strcmp(kind, "scope") != 0) || !web->link || !web->met)
+		return;
+	if (link__waiting(web->link) > FIGURES_WAIT)
+		return; /* clients see by the number of the next step that some are missing */
+	json_object_set(figures, "event", json_object_get(figures, "kind"));
+	json_object_del(figures, "kind");
+	json_object_set_new(figures, "trace_id", json_string(t->id));
+	peer__send(web, json_incref(figures), /*fd=*/-1);
+}
+
+/* Takes a message of the recorder: its status, or figures. */
+static void take_message(struct broker *b, struct trace *t, const char *text, size_t len)
+{
+	json_t *o = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+
+	if (json_is_object(o) && json_is_string(json_object_get(o, "kind")))
+		pass_figures(b, t, o);
+	else if (json_is_object(o))
+		apply_status(b, t, o);
+	json_decref(o);
+}
+
+/* Reads the recorder's messages, a limited number at once. Closes the socket at its end. True:
+ * there may be more. */
+static bool read_messages(struct broker *b, struct trace *t)
+{
+	char text[LINK_MESSAGE];
+	ssize_t n;
+
 	for (int i = 0; i < 64 && t->tell >= 0; i++) {
-		ssize_t n = read(t->tell, t->line + t->n_line, sizeof(t->line) - t->n_line);
-		char *end;
-
+		n = recv(t->tell, text, sizeof(text), MSG_TRUNC);
 		if (n < 0 && (errno == EAGAIN || errno == EINTR))
-			return;
+			return false;
+		if (n > 0 && (size_t)n <= sizeof(text)) /* a longer one is left out */
+			take_message(b, t, text, (size_t)n);
 		if (n > 0)
-			t->n_line += (size_t)n;
-		while ((end = memchr(t->line, '\n', t->n_line))) {
-			json_t *o = json_loadb(t->line, (size_t)(end - t->line), 0, NULL);
-
-			if (json_is_object(o))
-				apply_status(b, t, o);
-			json_decref(o);
-			t->n_line -= (size_t)(end + 1 - t->line);
-			memmove(t->line, end + 1, t->n_line);
-		}
-		if (n <= 0 || t->n_line == sizeof(t->line)) {
-			close(t->tell);
-			t->tell = -1;
-		}
+			continue;
+		close(t->tell);
+		t->tell = -1;
 	}
+	return t->tell >= 0;
 }
 
 /* ---- end ---- */
@@ -763,7 +787,8 @@ static void end_capture(struct broker *b, struct trace *t, int status)
 	bool was_killed;
 	int fd;
 
-	read_status(b, t);
+	for (int i = 0; i < LAST_READS && read_messages(b, t); i++)
+		;
 	if (t->tell >= 0)
 		close(t->tell);
 	t->tell = -1;
@@ -803,7 +828,7 @@ void capture__pump(struct broker *b, struct trace *t, uint64_t now)
 	int status;
 
 	spawned__read(&t->run);
-	read_status(b, t);
+	read_messages(b, t);
 	if (spawned__ended(&t->run, &status))
 		end_capture(b, t, status);
 	else if (now >= t->deadline)

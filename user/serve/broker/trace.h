@@ -65,12 +65,10 @@ struct trace {
 	/* The running capture. */
 	struct peer *asker; /* the trace is deleted when this peer ends; NULL: it stays */
 	struct spawned run;
-	int tell;	 /* pipe with the recorder's status lines; -1: none */
-	char line[1024]; /* the beginning of a status line */
-	size_t n_line;
+	int tell; /* socket with the recorder's status and figures; -1: none */
 	int64_t host_part[HOST_PARTS_END]; /* resident bytes of host memory; -1: not known */
 	int64_t host_live, host_free;	   /* resident bytes in use, and free; -1: not known */
-	bool opened;			   /* the recorder has sent a status line */
+	bool opened;			   /* the recorder has sent its status */
 	bool attached;			   /* the recorder's probes are in the process */
 	bool stopping;			   /* capture__stop() was called */
 	bool dropping;			   /* to be deleted when the capture has ended */

@@ -170,6 +170,11 @@ bool link__crowded(const struct link *l)
 	return l->n_fds >= LINK_FDS;
 }
 
+size_t link__waiting(const struct link *l)
+{
+	return l->n;
+}
+
 int link__send(struct link *l, json_t *msg, int fd)
 {
 	struct waiting w = { .text = msg ? json_dumps(msg, JSON_COMPACT) : NULL, .fd = fd };

@@ -48,6 +48,9 @@
  *            total?, used?, free?, ooms?, retries?}]. Figures that are not known are missing
  *   trace    trace, on each change and every half second while it captures; when it is done, with a
  *            descriptor of `report --format json --by line`. docs/reference/http.md has the members
+ *   step, scope   trace_id, pid and the figures of a step, or of a scope's runs, while a capture
+ *            with --figures runs: docs/reference/figures.md. Only for web; left out while
+ *            many messages wait
  *   gone     trace_id
  *   push     from push: pyroscope, otlp, as above
  */
@@ -78,6 +81,8 @@ int link__send(struct link *l, json_t *msg, int fd);
 /* True if so many messages with descriptors are waiting that the caller should not open more
  * files for this link. */
 bool link__crowded(const struct link *l);
+/* Number of messages that are waiting to be sent. */
+size_t link__waiting(const struct link *l);
 /* Like link__send() without a descriptor, but drops msg with -ENOBUFS if any message is waiting.
  * For messages that are soon repeated. */
 int link__offer(struct link *l, json_t *msg);

@@ -161,6 +161,7 @@ static const struct field
 			   { 0 } },
 	message_of_trace_fields[] = { FIELD("trace", OBJECT, .required = true), { 0 } },
 	gone_fields[] = { ID, { 0 } }, no_fields[] = { { 0 } },
+	figures_fields[] = { ID, PID, FIELD("devices", ARRAY, .required = true), { 0 } },
 	push_fields[] = { COUNT("sent", .required = true),
 			  COUNT("failed", .required = true),
 			  COUNT("dropped", .required = true),
@@ -567,6 +568,8 @@ static const struct kind {
 	{ "gone", gone_fields, take_gone },
 	{ "push", no_fields, take_push },
 	{ "scan", no_fields, NULL },
+	{ "step", figures_fields, NULL }, /* only clients get them */
+	{ "scope", figures_fields, NULL },
 	{ 0 },
 };
 

@@ -282,8 +282,9 @@ const struct route server_routes[] = {
 	  .id = "streamAll",
 	  .tag = "server",
 	  .summary = "Events as they happen",
-	  .help = "Server-sent events: `hello`, `targets`, `process`, `sample`, `trace`, `gone`. "
-		  "The first events describe the present state.",
+	  .help = "Server-sent events: `hello`, `targets`, `process`, `sample`, `trace`, `gone`, "
+		  "and with --figures `step` and `scope`. The first events describe the present "
+		  "state.",
 	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }),
 	  .handle = stream_all },
 	{ .method = "POST",

@@ -923,7 +923,8 @@ const struct route trace_routes[] = {
 	  .id = "streamTrace",
 	  .tag = "traces",
 	  .summary = "Progress of a trace",
-	  .help = "Server-sent events: `trace`, `sample`, and finally `end`.",
+	  .help = "Server-sent events: `trace`, `sample`, with --figures `step` and `scope`, and "
+		  "finally `end`.",
 	  .in_path = trace_path,
 	  .answers = ANSWERS({ 200, "text/event-stream", NULL, "The events." }, NOT_THERE),
 	  .handle = stream_trace },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Server-sent events. A slow reader first gets no more samples and is then disconnected. After
- * reconnecting, it gets the whole current state. */
+/* Server-sent events. A slow reader first gets no more samples and steps and is then disconnected.
+ * After reconnecting, it gets the whole current state. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +9,9 @@
 #include "serve/web/state_public.h"
 #include "serve/web/web.h"
 
-#define STREAMS 128	 /* most open streams */
-#define FULL (256 << 10) /* queued bytes; above this, no samples are added */
+#define STREAMS 128		    /* most open streams */
+#define FULL (256 << 10)	    /* queued bytes; above this, no samples are added */
+#define FULL_OF_FIGURES (768 << 10) /* above this, no steps and scopes */
 /* queued bytes after the initial state; above this, the stream is closed */
 #define OVERFULL (1 << 20)
 #define HEARTBEAT_NS 15000000000ull
@@ -209,6 +210,11 @@ static bool is_of_trace(struct stream *s, const json_t *msg)
 	       json_integer_value(pid) == json_integer_value(json_object_get(msg, "pid"));
 }
 
+static bool is_figures(const char *event)
+{
+	return !strcmp(event, "step") || !strcmp(event, "scope");
+}
+
 /* Queues an event if it concerns the stream. text: the event as it is sent to streams of all
  * traces. */
 static void send_event(struct stream *s, const char *name, const json_t *msg, const char *text,
@@ -216,17 +222,20 @@ static void send_event(struct stream *s, const char *name, const json_t *msg, co
 {
 	const char *id = json_string_value(json_object_get(msg, "trace_id"));
 	bool sample = !strcmp(name, "sample");
+	bool gone = !strcmp(name, "gone");
+	bool figures = is_figures(name);
+	size_t queued = s->size - s->at;
 
-	if (sample && s->size - s->at > FULL)
+	if ((sample && queued > FULL) || (figures && queued > FULL_OF_FIGURES))
 		return;
 	if (!*s->trace) {
 		queue_text(s, text, strlen(text));
 	} else if (trace && !strcmp(trace->id, s->trace)) {
 		put_trace(s, trace);
 	} else if (sample ? is_of_trace(s, msg)
-			  : !strcmp(name, "gone") && id && !strcmp(id, s->trace)) {
+			  : (gone || figures) && id && !strcmp(id, s->trace)) {
 		queue_text(s, text, strlen(text));
-		s->ended = !sample; /* "gone": the stream's trace was deleted */
+		s->ended = gone; /* the stream's trace was deleted */
 		request__resume(s->r);
 	}
 }

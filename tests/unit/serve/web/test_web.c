@@ -313,6 +313,13 @@ static void test_files(void **state)
 	close(fd);
 }
 
+static void tell_step(const char *trace, int step)
+{
+	tell(json_pack("{s:s, s:s, s:i, s:i, s:[]}", "event", "step", "trace_id", trace, "pid", 7,
+		       "step", step, "devices"),
+	     -1);
+}
+
 static void test_stream(void **state)
 {
 	int fd = client(), of_one = client();
@@ -328,10 +335,15 @@ static void test_stream(void **state)
 	hear(of_one, "\"capturing\"");
 	tell_trace("two", "starting", -1);
 	hear(fd, "\"two\"");
+	tell_step("two", 1);
+	tell_step("one", 2);
+	text = hear(fd, "\"step\":2");
+	assert_non_null(strstr(text, "event: step\ndata: {\"trace_id\":\"two\",\"pid\":7,"));
 	tell_trace("one", "done", file_of(REPORT));
-	/* The two answers may arrive together. */
+	/* The answers may arrive together. */
 	text = hear(of_one, "\r\n0\r\n\r\n");
 	assert_non_null(strstr(text, "event: end\n"));
+	assert_non_null(strstr(text, "event: step\ndata: {\"trace_id\":\"one\""));
 	assert_null(strstr(text, "\"two\""));
 	tell(json_pack("{s:s, s:s}", "event", "gone", "trace_id", "one"), -1);
 	hear(fd, "event: gone\n");
