@@ -418,8 +418,8 @@ struct host_memory {
 	uint64_t time;	     /* ns since start, for new events */
 	uint64_t next;	     /* earliest next reading, ns since start */
 	uint64_t resident;   /* RSS when the last reading began, from statm */
-	uint64_t look;	     /* next look at RSS between readings, ns since start */
-	uint64_t seen;	     /* RSS at the last look; 0: none since the last reading */
+	uint64_t next_look;  /* at RSS between readings, ns since start */
+	uint64_t looked_at;  /* RSS at the last look; 0: none since the last reading */
 	uint64_t total;	     /* resident bytes of all ranges */
 	uint64_t looks;	     /* number of times that growth was charged */
 	uint64_t worked_out; /* bytes of growth that were charged since the last reading */
@@ -944,25 +944,34 @@ int host_memory__charge_growth(struct host_memory *host, uint64_t rss)
 	return err;
 }
 
+/* The pause after a look at RSS, ns. now: ns since start. */
+static uint64_t pause_after_look(uint64_t now)
+{
+	uint64_t pause = now / LOOK_PART;
+
+	if (pause < LOOK_LEAST)
+		return LOOK_LEAST;
+	return pause < LOOK_MOST ? pause : LOOK_MOST;
+}
+
 int host_memory__check_growth(struct host_memory *host)
 {
-	uint64_t now, pause, rss;
+	uint64_t now, rss;
 	int err = 0;
 
 	if (!host || host->running || host->over || !host->readings)
 		return 0;
 	now = host->capture.now(host->capture.ctx);
-	if (now < host->look)
+	if (now < host->next_look)
 		return 0;
-	pause = now / LOOK_PART;
-	if (pause < LOOK_LEAST)
-		pause = LOOK_LEAST;
-	host->look = now + (pause < LOOK_MOST ? pause : LOOK_MOST);
+	host->next_look = now + pause_after_look(now);
 	/* Records come in late. So each look charges the RSS of the look before it: the calls that
 	 * mapped that memory have come in by now. */
-	if (host->seen)
-		err = host_memory__charge_growth(host, host->seen);
-	host->seen = host->changed && !proc__resident(host->capture.proc, &rss) ? rss : 0;
+	if (host->looked_at)
+		err = host_memory__charge_growth(host, host->looked_at);
+	host->looked_at = 0;
+	if (host->changed && !proc__resident(host->capture.proc, &rss))
+		host->looked_at = rss;
 	return err;
 }
 
@@ -1133,7 +1142,7 @@ int host_memory__take(struct host_memory *host, bool whole)
 		  residency->now.maps.n, residency->rss, host->total,
 		  (double)residency->took / 1e6);
 	host->rss = residency->rss;
-	host->seen = host->worked_out = 0;
+	host->looked_at = host->worked_out = 0;
 out:
 	residency__free(residency);
 	return err;

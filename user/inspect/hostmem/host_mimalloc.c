@@ -578,6 +578,12 @@ static bool is_free(const struct arena *arena, uint64_t slice)
 	return arena->free[slice / 8] >> slice % 8 & 1;
 }
 
+/* True if the header of mimalloc's bitmaps has this size in some version or build, bytes. */
+static bool is_bitmap_header(uint64_t size)
+{
+	return size == 384 || size == 448 || size == 640;
+}
+
 /* Reads the bitmap of free slices. The bitmap of committed ones follows it, so that the distance
  * tells the size of its header. -ENOENT: it does not verify. The caller frees arena->free. */
 static int read_free(const struct search *search, struct arena *arena, uint64_t free_at,
@@ -588,8 +594,8 @@ static int read_free(const struct search *search, struct arena *arena, uint64_t 
 	int err;
 
 	if (free_at <= arena->addr || free_at - arena->addr > arena->info * SLICE ||
-	    (header != 384 && header != 448 && header != 640) ||
-	    proc__read_u64(search->reading->proc, free_at, &n) || n != chunks)
+	    !is_bitmap_header(header) || proc__read_u64(search->reading->proc, free_at, &n) ||
+	    n != chunks)
 		return -ENOENT;
 	arena->free = malloc(chunks * CHUNK);
 	if (!arena->free)

@@ -365,8 +365,8 @@ static int read_all(struct reading *reading)
 	return err ?: read_large(reading);
 }
 
-/* Reads all mappings from pagemap. shares: also PSS, and never a brief reading. *ret is set on
- * success only; -ESRCH: the process is ending. */
+/* Reads all mappings from pagemap. shares: also PSS if the kernel tells how often pages are mapped,
+ * and never a brief reading. *ret is set on success only; -ESRCH: the process is ending. */
 static int read_pages(const struct proc *proc, struct host_resident *resident, bool shares,
 		      struct host_smaps *ret)
 {
@@ -380,7 +380,8 @@ static int read_pages(const struct proc *proc, struct host_resident *resident, b
 		return err;
 	if (st->hugetlb)
 		host_huge__find(proc, &reading.huge);
-	reading.shares = smaps.pss_known = !smaps.brief && host_resident__knows_shares(resident);
+	smaps.pss_known = !smaps.brief && host_resident__knows_shares(resident);
+	reading.shares = smaps.pss_known;
 	err = read_all(&reading);
 	free(reading.large);
 	/* A process that is ending releases its pages, so the figures are incomplete. */

@@ -729,29 +729,37 @@ static int walk_leaf(struct walk *walk, const uint64_t *v, uint64_t first, uint6
 	return 0;
 }
 
-/* Adds all spans. root: copy of the page map's root; leaf: room for a leaf. -ENOENT: the page map
+/* Adds all spans, and the leaves themselves as malloc's memory. root: copy of the page map's root;
+ * leaf: room for a leaf. -ENOENT: the page map
  * changed, or the table is no page map. -E2BIG: too large. */
 static int walk_root(struct walk *walk, const uint8_t *root, uint64_t *leaf)
 {
 	unsigned shift = walk->tables->at->shift;
 	uint64_t n = leaf_length(shift), leaves = 0;
-	int err = 0;
+	uint64_t size = 8 * n; /* bytes of a leaf */
+	int err;
 
-	for (uint64_t i = 0; i < root_length(shift) && !err; i++) {
+	for (uint64_t i = 0; i < root_length(shift); i++) {
 		uint64_t addr = proc__word(root + 8 * i);
 
 		if (!addr)
 			continue;
-		if (!is_private(walk->tables->reading, addr, 8 * n))
+		if (!is_private(walk->tables->reading, addr, size))
 			return -ENOENT;
 		if (++leaves > LEAVES)
 			return -E2BIG;
-		walk->table_bytes += 8 * n;
-		err = host_spans__add(walk->claims, addr, 8 * n, HOST_MALLOC);
-		err = err ?: read_table(walk->tables->reading, addr, leaf, 8 * n);
-		err = err ?: walk_leaf(walk, leaf, i * n, n);
+		walk->table_bytes += size;
+		err = host_spans__add(walk->claims, addr, size, HOST_MALLOC);
+		if (err)
+			return err;
+		err = read_table(walk->tables->reading, addr, leaf, size);
+		if (err)
+			return err;
+		err = walk_leaf(walk, leaf, /*first=*/i * n, n);
+		if (err)
+			return err;
 	}
-	return err ?: end_run(walk);
+	return end_run(walk);
 }
 
 /* Claims the pages of walk->entries. */

@@ -58,7 +58,7 @@ struct cache_figures {
 };
 
 enum step {
-	STEP_MOUNTS = -1000000, /* other steps: PIDs, and -1 - index of a folder */
+	STEP_MOUNTS = -1000000, /* other steps: PIDs, and those of step_of_path() */
 };
 
 enum kind {
@@ -420,9 +420,22 @@ static void look_at_mounts(struct run *r)
 	free(text);
 }
 
+/* The step that looks at a path. index: in the caller's paths, and behind them in run.folders.
+ * Steps are numbers, of which PIDs are above 0. */
+static int64_t step_of_path(size_t index)
+{
+	return -1 - (int64_t)index;
+}
+
+static size_t path_of_step(int64_t step)
+{
+	return (size_t)(-1 - step);
+}
+
+/* True if the step looks at one of the caller's paths. */
 static bool is_path(const struct run *r, int64_t step)
 {
-	return step < 0 && step != STEP_MOUNTS && (size_t)(-1 - step) < r->scan->n_paths;
+	return step < 0 && step != STEP_MOUNTS && path_of_step(step) < r->scan->n_paths;
 }
 
 static int run_helper(void *ctx)
@@ -443,9 +456,9 @@ static int run_helper(void *ctx)
 		else if (step > 0)
 			look_at_process(r, (pid_t)step);
 		else if (r->wanted)
-			look_at_path(r, r->scan->paths[-1 - step]);
+			look_at_path(r, r->scan->paths[path_of_step(step)]);
 		else
-			look_at_path(r, r->folders[(size_t)(-1 - step) - r->scan->n_paths]);
+			look_at_path(r, r->folders[path_of_step(step) - r->scan->n_paths]);
 	}
 	if (r->late)
 		say_kind(r, SAY_LATE);
@@ -455,6 +468,7 @@ static int run_helper(void *ctx)
 
 /* ---- the steps ---- */
 
+/* True if an earlier helper was blocked in this step: it is not tried again. */
 static bool was_blocked(const struct machine_scan *s, int64_t step)
 {
 	for (size_t i = 0; i < s->n_blocked; i++)
@@ -526,15 +540,16 @@ static int add_home(struct run *r, const char *home)
 	if (asprintf(&path, "%s" HUB, home) < 0)
 		return -ENOMEM;
 	r->folders[r->n_folders++] = path;
-	return add_step(r, -1 - (int64_t)(r->scan->n_paths + r->n_folders - 1));
+	return add_step(r, step_of_path(r->scan->n_paths + r->n_folders - 1));
 }
 
+/* Adds a step for each path that the caller asked for. 0 or -ENOMEM. */
 static int add_paths(struct run *r)
 {
 	int err = 0;
 
 	for (size_t i = 0; i < r->scan->n_paths && !err; i++)
-		err = add_step(r, -1 - (int64_t)i);
+		err = add_step(r, step_of_path(i));
 	return err;
 }
 

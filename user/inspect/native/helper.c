@@ -114,8 +114,9 @@ int helper__confine(void)
 /* A function of the C++ library's ABI. The caller frees the result. */
 char *__cxa_demangle(const char *mangled, char *buf, size_t *size, int *status);
 
-/* Returns the first suffix that a compiler has added to a name: ".isra.0", ".cold", ".llvm.123". A
- * point is a part of names of Go: "runtime.mmap". */
+/* Returns the first suffix that a compiler has added to a name: ".isra.0", ".cold", ".llvm.123", or
+ * a number: ".123". NULL: none. Other points are part of the name, as in Go's "runtime.mmap", and
+ * so is one at its begin. */
 static const char *find_compiler_suffix(const char *s)
 {
 	static const struct {
@@ -268,6 +269,7 @@ char *helper__demangle(const char *symbol, char *buf, size_t size)
 	if (text__starts(symbol, "_Z") && strlen(symbol) < SYMBOL_MAX)
 		plain = __cxa_demangle(symbol, NULL, NULL, &status);
 	if (!plain) {
+		/* A symbol may be far longer than buf: read only as much of it as fits. */
 		snprintf(buf, size, "%.*s", (int)(size < INT32_MAX ? size - 1 : 0), symbol);
 		buf[length_without_suffix(buf)] = '\0';
 		return buf;

@@ -452,18 +452,30 @@ bool wire__read_answer(const struct wire_frames *answer, size_t len,
 
 /* ---- unwinding of a stack ---- */
 
-/* Waits for the next message of the helper, at most until `until`. Returns its length or -errno. */
-static ssize_t receive_message(struct native *native, uint64_t until)
+/* Waits until the helper has sent something, until `until` at most. False: it has not. */
+static bool await_helper(const struct native *native, uint64_t until)
 {
 	struct pollfd readable = { .fd = native->fd, .events = POLLIN };
-	uint64_t now = clock__monotonic();
-	ssize_t len;
-	int ready;
 
-	do
-		ready = now < until ? poll(&readable, 1, (int)((until - now) / 1000000 + 1)) : 0;
-	while (ready < 0 && errno == EINTR && (now = clock__monotonic(), true));
-	if (!ready)
+	for (;;) {
+		uint64_t now = clock__monotonic();
+		int ready;
+
+		if (now >= until)
+			return false;
+		ready = poll(&readable, 1, (int)((until - now) / 1000000 + 1));
+		if (ready >= 0 || errno != EINTR)
+			return ready != 0; /* after an error recv() says what is wrong */
+	}
+}
+
+/* Receives the next message of the helper into native->answer. until: CLOCK_MONOTONIC, ns. Returns
+ * its length or -errno. */
+static ssize_t receive_message(struct native *native, uint64_t until)
+{
+	ssize_t len;
+
+	if (!await_helper(native, until))
 		return -ETIMEDOUT;
 	len = recv(native->fd, &native->answer, sizeof(native->answer), MSG_DONTWAIT);
 	return len < (ssize_t)sizeof(struct wire_hdr) ? -EPROTO : len;

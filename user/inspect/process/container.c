@@ -287,26 +287,29 @@ bool cgroup__same_place(const struct cgroup *a, const struct cgroup *b)
 
 #define FILE_MAX (1u << 20)
 
-/* Reads a file whole and closes it; the caller frees the text. NULL: too long, or fd is negative. */
+/* Reads a file whole and closes it; the caller frees the text. NULL: too
+ * long, unreadable, fd is negative, or memory is short. */
 static char *read_open_file(int fd, size_t *len)
 {
 	char *buf;
-	ssize_t got = 0;
+	ssize_t got;
 
 	*len = 0;
 	if (fd < 0)
 		return NULL;
 	buf = malloc(FILE_MAX + 1);
-	if (buf)
-		got = io__read(fd, buf, FILE_MAX);
+	if (!buf) {
+		close(fd);
+		return NULL;
+	}
+	got = io__read(fd, buf, FILE_MAX);
 	close(fd);
-	if (buf && (got < 0 || got == FILE_MAX)) {
+	if (got < 0 || got == FILE_MAX) { /* the file may be longer */
 		free(buf);
 		return NULL;
 	}
+	buf[got] = '\0';
 	*len = (size_t)got;
-	if (buf)
-		buf[got] = '\0';
 	return buf;
 }
 

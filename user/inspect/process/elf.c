@@ -750,7 +750,8 @@ struct gnu_hash { /* header of a DT_GNU_HASH table; the Bloom filter, buckets an
 	uint32_t buckets, first, bloom_words, bloom_shift;
 };
 
-/* Offset of bucket i in a DT_GNU_HASH table; below: of a symbol's word in the chains. */
+/* Offset of bucket i in a DT_GNU_HASH table, behind the header and the words of the Bloom filter.
+ * Bucket number h->buckets: the end of all buckets, where the chains begin. */
 static uint64_t gnu_bucket(const struct gnu_hash *h, uint64_t i)
 {
 	return sizeof(*h) + 8ull * h->bloom_words + 4 * i;
@@ -767,7 +768,9 @@ static int gnu_header(const struct elf *elf, struct gnu_hash *h)
 {
 	if (read_span(elf, &elf->gnu_hash, 0, h, sizeof(*h)))
 		return -ENOENT;
-	if (!h->buckets || !h->bloom_words || gnu_bucket(h, h->buckets) > elf->gnu_hash.len)
+	if (!h->buckets || !h->bloom_words) /* lookups divide by them */
+		return -ENOENT;
+	if (gnu_bucket(h, h->buckets) > elf->gnu_hash.len) /* the last bucket's end */
 		return -ENOENT;
 	return 0;
 }

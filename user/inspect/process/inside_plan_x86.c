@@ -96,6 +96,7 @@ int inside_plan__x86(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot
 	}
 	if (is_push(&in)) {
 		site->way = MT_INSIDE_PUSH;
+		/* the register's number: three bits of the opcode, and the prefix's bit for r8 on */
 		site->operand = (in.opcode & 7) | (in.rex & 1) << 3;
 		return 0;
 	}
@@ -111,11 +112,11 @@ int inside_plan__x86(const uint8_t *code, size_t n, uint64_t addr, uint64_t slot
 		return 0;
 	case INSN_JCC:
 		site->way = MT_INSIDE_BRANCH;
-		site->operand = in.opcode & 15;
+		site->operand = in.opcode & 15; /* the condition */
 		return is_plain_jcc(&in) ? 0 : -ENOTSUP;
 	case INSN_RET:
 		site->way = MT_INSIDE_RET;
-		return in.opcode == 0xc3 ? 0 : -ENOTSUP;
+		return in.opcode == 0xc3 ? 0 : -ENOTSUP; /* others also pop arguments */
 	default:
 		return -ENOTSUP;
 	}

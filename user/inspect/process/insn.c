@@ -514,6 +514,23 @@ static int read_two_byte(struct cursor *cursor, struct insn *in)
 	return read_operands(cursor, in, two_byte[op >> 4][op & 15]);
 }
 
+/* True for opcodes that share their first byte with others, told apart by ModRM.reg, and of which
+ * these are not in use. */
+static bool is_unused_in_group(const struct insn *in)
+{
+	switch (in->opcode) {
+	case 0x8f: /* pop */
+		return op_of(in) != 0;
+	case 0xc6: /* mov, and xabort */
+		return op_of(in) != 0 && in->modrm != 0xf8;
+	case 0xfe: /* inc, dec */
+		return op_of(in) > 1;
+	case 0xff: /* inc, dec, call, jmp, push */
+		return op_of(in) == 7;
+	}
+	return false;
+}
+
 /* Reads a whole instruction. -EINVAL: invalid, unknown or cut off. */
 static int read_insn(struct cursor *cursor, struct insn *in)
 {
@@ -528,11 +545,7 @@ static int read_insn(struct cursor *cursor, struct insn *in)
 	in->opcode = op;
 	if (read_operands(cursor, in, one_byte[op >> 4][op & 15]))
 		return -EINVAL;
-	/* unused opcodes of groups */
-	if ((op == 0x8f && op_of(in)) || (op == 0xfe && op_of(in) > 1) ||
-	    (op == 0xff && op_of(in) == 7) || (op == 0xc6 && op_of(in) && in->modrm != 0xf8))
-		return -EINVAL;
-	return 0;
+	return is_unused_in_group(in) ? -EINVAL : 0;
 }
 
 int insn__decode(const uint8_t *code, size_t size, struct insn *ret)

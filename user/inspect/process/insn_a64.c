@@ -244,7 +244,8 @@ static int mark_opaque(struct insn_a64 *in)
 	return 0;
 }
 
-/* Notes the changed base register of pre- and post-indexed accesses. */
+/* Notes that a pre- or post-indexed access adds `by` bytes to its base register. in->sp counts only
+ * with in->has_sp. */
 static void note_write_back(uint32_t word, int64_t by, struct insn_a64 *in)
 {
 	in->writes |= reg_or_sp(rn(word));

@@ -65,7 +65,7 @@ static int read_name(struct pymem *mem, uint64_t tuple, uint64_t i, char *buf, s
 	int err = pymem__u64(mem, tuple + mem->layout->tuple_item + 8 * i, &str)
 			  ?: pystr__read(mem, str, buf, size, /*cut=*/NULL);
 
-	return err < 0 ? err : 0;
+	return err < 0 ? err : 0; /* pystr__read() returns a length */
 }
 
 /* Appends a variable; drops it above MAX_LOCALS. */

@@ -194,8 +194,9 @@ static void vote_musl(const struct python *py, const struct pythread *thread, st
 }
 
 /*
- * Whether tp can be glibc's thread pointer. dtv: the word at tp, the address of a table of TLS
- * blocks if it is. The table must have a block that follows tp.
+ * Whether tp can be glibc's thread pointer. dtv: the word at tp; if it is, the address of the
+ * thread's table of TLS blocks, after the entry with its capacity. The table must have a block that
+ * follows tp.
  */
 static bool is_glibc_pointer(const struct python *py, uint64_t tp, uint64_t dtv)
 {
@@ -206,9 +207,10 @@ static bool is_glibc_pointer(const struct python *py, uint64_t tp, uint64_t dtv)
 	    table[0] > UINT16_MAX || table[2] > UINT32_MAX)
 		return false;
 	for (size_t i = 0; i < TLS_MODULES - 1 && i < table[0]; i++) {
-		uint64_t block = table[4 + 2 * i];
+		/* From tp to the block; huge for a block before tp. */
+		uint64_t distance = table[4 + 2 * i] - tp;
 
-		if (block - tp >= TLS_HEADER && block - tp < TLS_BLOCKS)
+		if (distance >= TLS_HEADER && distance < TLS_BLOCKS)
 			return true;
 	}
 	return false;

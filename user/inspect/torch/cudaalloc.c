@@ -225,37 +225,50 @@ static int symbol_address(const struct proc *proc, const struct map *map, uint64
 	return err;
 }
 
-/* Finds the allocator pointer. Among several PyTorchs, uses the one whose functions are probed. */
+/* Finds the allocator pointer in the libraries with this torch__rank(). *any: there is such a
+ * library. 0, -ENOENT or -errno. */
+static int find_slot_of_rank(const struct proc *proc, const struct maps *maps, int rank, bool *any,
+			     uint64_t *ret)
+{
+	const char *last = ""; /* a file has several mappings */
+	int err = -ENOENT;
+
+	*any = false;
+	for (size_t i = 0; i < maps->n; i++) {
+		const struct map *map = &maps->v[i];
+		int symbol_err;
+
+		if (map->path[0] != '/' || !strcmp(map->path, last) ||
+		    !may_export_allocator(map->path) || torch__rank(maps, map->path) != rank)
+			continue;
+		last = map->path;
+		*any = true;
+		symbol_err = symbol_address(proc, map, ret);
+		if (!symbol_err)
+			return 0;
+		/* Keep the first error that says more than "not in this file". */
+		if (err == -ENOENT)
+			err = symbol_err;
+	}
+	return err;
+}
+
+/* Finds the allocator pointer. Among several PyTorchs, uses the one whose functions are probed:
+ * that of rank 0, or of rank 1 if there is no other. 0, or -errno and *why. */
 static int find_slot(const struct proc *proc, const struct maps *maps, uint64_t *ret,
 		     const char **why)
 {
-	const char *last = "";
-	int err = -ENOENT, symbol_err, rank;
-	bool any = false;
+	bool any;
+	int err = find_slot_of_rank(proc, maps, /*rank=*/0, &any, ret);
 
-	*why = "no libc10_cuda is mapped";
-	for (rank = 0; rank <= 1 && !any; rank++) {
-		for (size_t i = 0; i < maps->n; i++) {
-			const struct map *map = &maps->v[i];
-
-			if (map->path[0] != '/' || !strcmp(map->path, last) ||
-			    !may_export_allocator(map->path) ||
-			    torch__rank(maps, map->path) != rank)
-				continue;
-			last = map->path;
-			any = true;
-			symbol_err = symbol_address(proc, map, ret);
-			if (!symbol_err)
-				return 0;
-			if (err == -ENOENT) {
-				err = symbol_err;
-				*why = symbol_err == -ENOENT
-					       ? "libc10_cuda does not export its allocator "
-						 "(torch before 2.0)"
-					       : "libc10_cuda cannot be read";
-			}
-		}
-	}
+	if (!any)
+		err = find_slot_of_rank(proc, maps, /*rank=*/1, &any, ret);
+	if (!any)
+		*why = "no libc10_cuda is mapped";
+	else if (err == -ENOENT)
+		*why = "libc10_cuda does not export its allocator (torch before 2.0)";
+	else if (err)
+		*why = "libc10_cuda cannot be read";
 	return err;
 }
 

@@ -532,31 +532,43 @@ static int add_candidates(struct walk *walk)
 	return err;
 }
 
-/* Reads n queued nodes from index `from` on, their Python objects and vectors. */
+/* Makes candidates of the pointers in the spans from `begin` to `end`. Vectors in them become spans
+ * behind the others, not read yet. */
+static int find_pointers_in(struct batch *batch, size_t begin, size_t end)
+{
+	int err = 0;
+
+	for (size_t i = begin; !err && i < end; i++)
+		err = find_pointers(batch, i);
+	return err;
+}
+
+/*
+ * Reads n queued nodes from index `from` on, their Python objects and vectors. What is read shows
+ * what to read next, so the batch's spans are filled and read in three rounds: nodes; objects of
+ * nodes; vectors of both.
+ */
 static int read_batch(struct walk *walk, size_t from, size_t n)
 {
 	struct batch *batch = &walk->batch;
-	size_t nodes, objects, vectors;
+	size_t nodes_end, objects_end, vectors_end; /* indices in the spans */
 	int err = begin_batch(walk, from, n);
 
-	nodes = batch->nspans;
-	err = err ?: read_spans(walk, 0);
+	nodes_end = batch->nspans;
+	err = err ?: read_spans(walk, /*from=*/0);
 	if (err)
 		return err;
 	check_nodes(batch);
 	err = find_objects(walk);
-	objects = batch->nspans;
-	err = err ?: read_spans(walk, nodes);
-	/* First nodes and objects, which add spans for the buffers of their vectors. */
-	for (size_t i = 0; !err && i < objects; i++)
-		err = find_pointers(batch, i);
-	vectors = batch->nspans;
-	err = err ?: read_spans(walk, objects);
+	objects_end = batch->nspans;
+	err = err ?: read_spans(walk, nodes_end);
+	err = err ?: find_pointers_in(batch, 0, objects_end);
+	vectors_end = batch->nspans;
+	err = err ?: read_spans(walk, objects_end);
 	if (err)
 		return err;
-	check_vectors(batch, objects);
-	for (size_t i = objects; !err && i < vectors; i++)
-		err = find_pointers(batch, i);
+	check_vectors(batch, objects_end);
+	err = find_pointers_in(batch, objects_end, vectors_end);
 	walk->graph->nodes += batch->n;
 	return err ?: add_candidates(walk);
 }
