@@ -331,27 +331,28 @@ static int on_take(struct decoder *decoder, const struct cuda_function *fn,
 		   const struct mt_rec_call *record, struct thread *thread, struct event event)
 {
 	struct cuda_calls *calls = decoder->calls;
-	struct taken *physical = fn->device == CUDA_DEVICE_HANDLE
-					 ? find_taken(calls, SPACE_PHYSICAL, record->arg[3])
-					 : NULL;
-	const struct pool *pool = fn->device == CUDA_DEVICE_POOL ? find_pool(calls, record->arg[2])
-								 : NULL;
-	struct taken taken = { .how = how_of(fn, record, pool),
-			       .time = record->h.time,
+	struct taken *physical = NULL; /* what a mapping maps */
+	const struct pool *pool = NULL;
+	struct taken taken = { .time = record->h.time,
 			       .physical = NO_INDEX,
 			       .context = thread->cuda_context };
 	struct taken *old;
 	struct event ended = event;
 	int err;
 
+	if (fn->device == CUDA_DEVICE_HANDLE)
+		physical = find_taken(calls, SPACE_PHYSICAL, record->arg[3]);
+	if (fn->device == CUDA_DEVICE_POOL)
+		pool = find_pool(calls, record->arg[2]);
+	taken.how = how_of(fn, record, pool);
 	taken.addr = fn->flags & MT_CALL_OUT ? record->out : record->arg[0];
 	if (!get_size(fn, record, &taken.size) || taken.addr == UINT64_MAX) {
 		calls->unreadable++;
 		return 0;
 	}
 	if (!taken.addr || !taken.size)
-		return 0; /* a call that asked for 0 bytes */
-	taken.holders = fn->how == MEM_PHYSICAL;
+		return 0;			 /* a call that asked for 0 bytes */
+	taken.holders = fn->how == MEM_PHYSICAL; /* the handle that the call returned */
 	if (physical) {
 		taken.physical = physical - calls->taken;
 		taken.silent = physical->silent || physical->how == MEM_HOST;
@@ -361,14 +362,16 @@ static int on_take(struct decoder *decoder, const struct cuda_function *fn,
 	else
 		taken.device = (struct device){ DEVICE_CUDA, DEVICE_UNKNOWN };
 	taken.in_context = fn->how == MEM_DEVICE || fn->how == MEM_MANAGED || fn->how == MEM_HOST;
-	taken.context_device_no = thread->cuda_device_no ?: calls->devices == 1;
+	taken.context_device_no = thread->cuda_device_no;
+	if (!taken.context_device_no && calls->devices == 1)
+		taken.context_device_no = 1; /* the only device */
 	taken.block = is_block(decoder, taken.how, event.flags & MEM_BY_ALLOCATOR, record->caller);
 	old = find_taken(calls, space_of(fn->how), taken.addr);
 	if (old) {
 		/* Another thread freed the old memory, by a call that has not returned yet: its
 		 * record comes later. */
 		calls->replaced++;
-		taken.owed = true;
+		taken.owed = true; /* that record does not end the new memory */
 		ended.flags = 0;
 		err = end_taken(decoder, space_of(fn->how), taken.addr, ended);
 		if (err)
@@ -378,6 +381,7 @@ static int on_take(struct decoder *decoder, const struct cuda_function *fn,
 	mark_retried(thread, &taken, &event);
 	if (taken.silent)
 		return 0;
+
 	event.kind = taken.block ? EVENT_ALLOC : EVENT_CUDA_ALLOC;
 	event.how = taken.how;
 	event.addr = taken.addr;

@@ -333,7 +333,9 @@ void scene__take_report(struct scene *scene, const struct oom_report *report)
 	struct memcg at;
 
 	scene->report = *report;
-	if (report->cgroup[0] && !scene->of_oom && scene->has_cgroup &&
+	if (scene->of_oom) /* the record said whose limit it was */
+		return;
+	if (report->cgroup[0] && scene->has_cgroup &&
 	    memcg__with_path(&scene->cgroup, report->cgroup, &at))
 		set_limiting(scene, &at);
 }

@@ -18,13 +18,17 @@ __attribute__((format(printf, 2, 0))) static int print_libbpf(enum libbpf_print_
 							      const char *fmt, va_list ap)
 {
 	char *text, *at, *line;
-	int lines = 0;
+	int breaks = 0;
 
 	if (level == LIBBPF_DEBUG || vasprintf(&text, fmt, ap) < 0)
 		return 0;
+	/* Back from the end to the line break before the last lines. */
 	at = text + strlen(text);
-	while (at > text && lines <= LAST_LINES)
-		lines += *--at == '\n';
+	while (at > text && breaks <= LAST_LINES) {
+		at--;
+		if (*at == '\n')
+			breaks++;
+	}
 	while ((line = strsep(&at, "\n")))
 		if (*line)
 			log_debug("%s", line);

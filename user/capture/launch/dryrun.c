@@ -135,7 +135,8 @@ static int start_keeper(struct dryrun *dryrun, const struct user *user)
 	return err;
 }
 
-/* Makes the folder for caches and starts the process that removes it. 0 or -errno. */
+/* Makes the folder for caches and starts the process that removes it. user: its owner; NULL: this
+ * process's. 0 or -errno. */
 static int make_cache(struct dryrun *dryrun, const struct user *user)
 {
 	const char *tmp = getenv("TMPDIR");
@@ -148,12 +149,15 @@ static int make_cache(struct dryrun *dryrun, const struct user *user)
 		return -ENOMEM;
 	}
 	if (!mkdtemp(dryrun->cache)) {
+		err = -errno;
 		free(dryrun->cache);
 		dryrun->cache = NULL;
-		return -errno;
+		return err;
 	}
-	err = user && lchown(dryrun->cache, user->uid, user->gid) ? -errno
-								  : start_keeper(dryrun, user);
+	if (user && lchown(dryrun->cache, user->uid, user->gid))
+		err = -errno;
+	else
+		err = start_keeper(dryrun, user);
 	if (err)
 		rmdir(dryrun->cache);
 	return err;

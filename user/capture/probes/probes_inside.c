@@ -897,7 +897,7 @@ static int raise_semaphore(struct inside_probes *ip, const struct maps *maps,
 	return -ENOENT;
 }
 
-/* All sites in all mappings of the file, or none. 0 or -errno. */
+/* Attaches a program to all sites in all mappings of the file, or to none. 0 or -errno. */
 static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 			const struct call_file *in_file, const struct probe_site *sites, size_t n)
 {
@@ -919,6 +919,7 @@ static int attach_calls(struct probes *probes, pid_t pid, enum call_probe which,
 		if (!err && sites[i].ref_ctr)
 			err = raise_semaphore(inside(probes), &maps, &file, sites[i].ref_ctr);
 	}
+	/* After an error, undo all: also the last site, of which some mappings may be done. */
 	while (err && i--)
 		remove_everywhere(inside(probes), &maps, &file, &sites[i], program);
 	maps__free(&maps);

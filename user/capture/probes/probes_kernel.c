@@ -958,7 +958,8 @@ static int keep_link(struct probes *probes, struct attachment *attachment, int f
 		close(fd);
 		return -ESRCH;
 	}
-	attachment->link = holder__new(fd, kernel_of(probes)->n_listed < OWN_TABLES);
+	/* Each table of its own costs a thread: only the first OWN_TABLES links get one. */
+	attachment->link = holder__new(fd, /*own_table=*/kernel_of(probes)->n_listed < OWN_TABLES);
 	return attachment->link ? 0 : -ENOMEM;
 }
 
@@ -1059,12 +1060,16 @@ static int attach_one(struct probes *probes, pid_t pid, const struct hook *hook,
 			 &kernel_of(probes)->at[hook->id][sleepable]);
 }
 
-/* As attach_one(), with the sleepable twin if this capture uses those and the hook has one. */
+/* True if this capture uses the sleepable twins from its start, and the hook has one. */
+static bool uses_twin(const struct probes *probes, enum hook_id id)
+{
+	return probes->sleepable && program_name(id, /*sleepable=*/true);
+}
+
+/* As attach_one(), with the sleepable twin if the capture uses it. */
 static int attach(struct probes *probes, pid_t pid, const struct hook *hook)
 {
-	bool sleepable = probes->sleepable && program_name(hook->id, /*sleepable=*/true);
-
-	return attach_one(probes, pid, hook, sleepable);
+	return attach_one(probes, pid, hook, uses_twin(probes, hook->id));
 }
 
 /* Returns how many processes have a hook that is attached for them alone. pid: counts only that
@@ -1128,22 +1133,20 @@ static int attach_own(struct probes *probes, pid_t pid, const struct hook *hook)
 	const struct attachment own = {
 		.pid = pid, .is_hook = true, .id = hook->id, .place = place__of(hook)
 	};
+	size_t most = elf__is_memory(hook->elf) ? OWN_MEMORY_MAX : OWN_MAX;
 	struct attachment *attachment;
 	int err;
 
 	if (misses_threads(probes))
 		return -EXDEV;
-	if (count_owners_at(probes, &own.place) >=
-	    (elf__is_memory(hook->elf) ? OWN_MEMORY_MAX : OWN_MAX))
+	if (count_owners_at(probes, &own.place) >= most)
 		return -ENOSPC;
 	attachment = add_listed(probes, own);
 	if (!attachment)
 		return -ENOMEM;
-	err = attach_to(probes, pid, hook,
-			probes->sleepable && program_name(hook->id, /*sleepable=*/true),
-			attachment);
+	err = attach_to(probes, pid, hook, uses_twin(probes, hook->id), attachment);
 	if (err)
-		kernel_of(probes)->n_listed--;
+		kernel_of(probes)->n_listed--; /* removes what add_listed() added last */
 	return err;
 }
 

@@ -304,21 +304,31 @@ int output_file__finish_entry(const struct output *output, struct folder_entry *
 	return output_file__add_entry(output, entry);
 }
 
+/* Opens the process's file and adds it to the folder's index. 0 or -errno, logged. */
+static int open_in_folder(struct output *output)
+{
+	struct output_folder *in_folder = (struct output_folder *)output;
+	char *path = output_file__begin_entry(output, "process", ".mtr", &in_folder->entry);
+	int err = output_file__open(&in_folder->file, path);
+
+	if (!err)
+		err = output_file__add_entry(output, &in_folder->entry);
+	in_folder->file.failed = err;
+	return err;
+}
+
+/* Adds an event to the process's file. The first one opens the file, so that a process without
+ * events has none. */
 static int on_folder_event(struct output *output, const struct event *event)
 {
 	struct output_folder *in_folder = (struct output_folder *)output;
-	int err = 0;
 
 	if (!in_folder->file.writer) {
-		err = output_file__open(&in_folder->file,
-					output_file__begin_entry(output, "process", ".mtr",
-								 &in_folder->entry));
-		if (!err)
-			err = output_file__add_entry(output, &in_folder->entry);
-		in_folder->file.failed = err;
+		int err = open_in_folder(output);
+
+		if (err)
+			return err;
 	}
-	if (err)
-		return err;
 	folder_entry__event(&in_folder->entry, event);
 	return output_file__event(&in_folder->file, event);
 }

@@ -824,7 +824,7 @@ static int apply_step(struct windows *windows, const struct event *event)
 }
 
 /* Begins or ends a window at a call of the model, which counts as a step without an optimizer.
- * by_calls: calls counted before this one, too. */
+ * by_calls: an earlier call counted as a step, so that the user was told. */
 static int apply_call(struct windows *windows, const struct event *event, bool by_calls)
 {
 	if (!by_calls && counts_steps(windows))
@@ -1171,7 +1171,7 @@ int windows__finish(struct windows *windows, const char *reason)
 {
 	if (windows->err)
 		return windows->err;
-	if (is_open(windows) && keep_err(windows, end(windows, reason, reason)))
+	if (is_open(windows) && keep_err(windows, end(windows, reason, /*why=*/reason)))
 		return windows->err;
 	if (windows->opts.on_oom && keep_err(windows, flight__finish(windows->flight)))
 		return windows->err;

@@ -1183,7 +1183,9 @@ int attach_stage__finish(struct attach_stage *stage)
 	if (!stage->held)
 		return 0;
 	exact = attach_state__exact(stage->held);
-	return exact < 0 ? exact : end_holding(stage, exact);
+	if (exact < 0) /* -ENOMEM */
+		return exact;
+	return end_holding(stage, exact);
 }
 
 /* ---- the events ---- */

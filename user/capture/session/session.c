@@ -530,7 +530,7 @@ int session__wake_fd(const struct session *session)
 int session__drain_new(struct session *session, struct sink *sink)
 {
 	set_sink(session, sink);
-	session->busy = session__now(session);
+	session->busy = session__now(session); /* there is a new stack */
 	return session__drain_ring(session, /*only_names=*/true);
 }
 
