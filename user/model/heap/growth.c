@@ -760,6 +760,8 @@ int growth__settle_call(struct model *m)
 	return watch->kind == STEP_CALL && !watch->requests.file ? end_step(m) : 0;
 }
 
+/* Adds the values of the slices of time that ended until `time`. Each value stands for `stride`
+ * slices: the more slices, the larger the stride, so that watch->max values suffice. */
 int growth__advance_time(struct model *m, uint64_t time)
 {
 	struct growth_watch *watch = m->growth;
@@ -772,7 +774,7 @@ int growth__advance_time(struct model *m, uint64_t time)
 	if (time > watch->now)
 		watch->now = time;
 	if (!track->on || watch->now <= watch->start || watch->now < watch->due)
-		return 0;
+		return 0; /* no slice ended */
 	/* First makes room for all values up to now, then adds them. */
 	while ((watch->now - watch->start) / GROWTH_SLICE / track->stride > watch->max)
 		if (thin_values(watch, TRACK_TIME))
@@ -782,6 +784,7 @@ int growth__advance_time(struct model *m, uint64_t time)
 		if (add_value(m, TRACK_TIME))
 			return -ENOMEM;
 	}
+	/* the end of the next value's slices */
 	if (__builtin_mul_overflow((track->n + 1) * track->stride, GROWTH_SLICE, &watch->due) ||
 	    __builtin_add_overflow(watch->due, watch->start, &watch->due))
 		watch->due = UINT64_MAX;

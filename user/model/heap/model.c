@@ -281,19 +281,20 @@ static void heap__add_late(struct model *m, struct dev *dev, uint64_t bytes)
 }
 
 /* Adds a block from before the first event. census: its origin is not known. outside: its bytes are
- * part of dev->outside; otherwise an EVENT_STATE sets the totals later. rec.born stays 0 if the
- * sums since the first event include the block. Returns 0, -ENOMEM or a callback's error. */
+ * part of dev->outside, from where they move to the known blocks; otherwise an EVENT_STATE sets the
+ * totals later. Returns 0, -ENOMEM or a callback's error. */
 static int heap__add_known(struct model *m, struct dev *dev, const struct event *e, bool census,
 			   bool outside)
 {
 	struct rec rec = { .older = true };
-	bool replaced;
+	bool replaced, in_sums = true; /* the sums since the first event include the block */
 	int err;
 
 	if (dev->any && !outside)
-		rec.born = m->seq; /* no sum included it until now */
+		in_sums = false; /* no sum included it until now */
 	if (dev->pub.marked && outside && dev->mark_outside < e->size)
-		rec.born = m->seq; /* the mark's sums have no room for it */
+		in_sums = false; /* the mark's sums have no room for it */
+	rec.born = in_sums ? 0 : m->seq;
 	if (heap__site(m, dev, e, census ? WALK_CENSUS : e->walk, &rec.site) ||
 	    category__stamp_known_block(dev, m->sites.all[rec.site].phase, &rec.stamp))
 		return -ENOMEM;
@@ -303,15 +304,18 @@ static int heap__add_known(struct model *m, struct dev *dev, const struct event 
 	err = layers__add_known_block(m, &m->sites.all[rec.site]);
 	if (err)
 		return err;
-	dev->census += census ? e->size : 0;
-	if (outside) {
+	if (census)
+		dev->census += e->size;
+	if (outside)
 		dev->outside -= e->size;
-		dev->known += rec.born ? 0 : e->size;
-		for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS && !rec.born; when++)
+	if (outside && in_sums) {
+		dev->known += e->size;
+		for (enum row_when when = ROWS_AT_BASE; when < ROWS_MOMENTS; when++)
 			dev__noted(dev, when)->outside -= e->size;
-		if (dev->pub.marked && !rec.born)
+		if (dev->pub.marked)
 			dev->mark_outside -= e->size;
 	}
+	/* Memory that CUDA gave before its device was known may be this block's. */
 	return m->loose.count[EXTENT_MEMORY] ? cuda_memory__note_block(m, dev, e->addr) : 0;
 }
 

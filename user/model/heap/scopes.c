@@ -473,22 +473,22 @@ static void add_to_path(struct scope_path *p, const struct open_scope *o, uint32
 	}
 }
 
-/* Adds a run that has ended to the recent ones of its path. */
+/* Adds a run that has ended to the recent ones of its path: the last one's figures, with the
+ * highest peaks of all. Without recent ones all of p->recent is 0. */
 static void add_to_recent(struct scope_path *p, const struct open_scope *o, uint32_t nlevels)
 {
 	for (uint32_t d = 0; d < nlevels; d++) {
 		const struct scope_level *l = &o->levels[d].done;
-		struct scope_level *recent = &p->recent[d];
-		uint64_t peak = recent->peak, reserved = recent->reserved;
+		struct scope_level before = p->recent[d], *recent = &p->recent[d];
 
 		if (!l->known)
 			continue;
 		*recent = *l;
 		recent->run = o->number;
-		if (p->nrecent && peak > l->peak)
-			recent->peak = peak;
-		if (p->nrecent && reserved > l->reserved)
-			recent->reserved = reserved;
+		if (before.peak > recent->peak)
+			recent->peak = before.peak;
+		if (before.reserved > recent->reserved)
+			recent->reserved = before.reserved;
 	}
 	p->nrecent++;
 }

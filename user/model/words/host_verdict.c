@@ -154,20 +154,24 @@ static unsigned largest_part(const struct host_sheet *s, uint64_t *bytes)
 }
 
 /* Returns HOST_VERDICT_KEPT if malloc's free memory is mostly that of whole pages, which it could
- * return; HOST_VERDICT_FRAGMENTED if it is that of holes between blocks in use. */
+ * return, or if that is not known; HOST_VERDICT_FRAGMENTED if it is that of holes between blocks in
+ * use. */
 static enum host_verdict_kind kind_of_malloc(const struct host_sheet *s)
 {
-	uint64_t pages = s->part[HOST_MALLOC_TRIM].bytes;
 	unsigned other = other_malloc(s);
+	uint64_t pages, all; /* free bytes: in whole pages, and all */
 
-	if (other)
-		return s->part[other].bytes >= s->part[other].second / 2 ? HOST_VERDICT_KEPT
-									 : HOST_VERDICT_FRAGMENTED;
-	if (!s->part[HOST_MALLOC_TRIM].known)
+	if (other != HOST_TOTAL) {
+		pages = s->part[other].bytes;
+		all = s->part[other].second;
+	} else if (s->part[HOST_MALLOC_TRIM].known) {
+		pages = s->part[HOST_MALLOC_TRIM].bytes;
+		pages += s->part[HOST_MALLOC_ENDS].second; /* malloc_trim() leaves these */
+		all = free_in(s, HOST_KEEPER_MALLOC);
+	} else {
 		return HOST_VERDICT_KEPT;
-	pages += s->part[HOST_MALLOC_ENDS].second; /* malloc_trim() leaves these */
-	return pages >= free_in(s, HOST_KEEPER_MALLOC) / 2 ? HOST_VERDICT_KEPT
-							   : HOST_VERDICT_FRAGMENTED;
+	}
+	return pages >= all / 2 ? HOST_VERDICT_KEPT : HOST_VERDICT_FRAGMENTED;
 }
 
 /* Returns the kind of verdict on the free memory of a keeper; HOST_KEEPER_NR: on memory in use. */

@@ -442,7 +442,7 @@ uint64_t words__fact_number(const struct facts *f, const char *key)
 {
 	uint64_t ret;
 
-	facts__number(f, key, &ret);
+	facts__number(f, key, &ret); /* also sets ret, to 0, if there is no such number */
 	return ret;
 }
 

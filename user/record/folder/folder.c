@@ -347,7 +347,8 @@ static int take_item(void *ctx, const char *array, json_t *o)
 	return 0;
 }
 
-/* Called by json_items for the other members: reads the version. */
+/* Called by json_items for the other members: reads the version, which must be there once.
+ * -EBADMSG: no index, as r->why says. -EPROTONOSUPPORT: a newer version. */
 static int take_member(void *ctx, const char *key, const json_t *value)
 {
 	struct reading *r = ctx;
@@ -355,13 +356,16 @@ static int take_member(void *ctx, const char *key, const json_t *value)
 	r->why = "it is not an index of recordings";
 	if (strcmp(key, "memtrace_folder") != 0)
 		return 0;
-	if (r->version || !json_is_integer(value) || json_integer_value(value) < INDEX_VERSION)
+	if (r->version) /* a second one */
+		return -EBADMSG;
+	if (!json_is_integer(value) || json_integer_value(value) < INDEX_VERSION)
 		return -EBADMSG;
 	r->version = json_integer_value(value);
-	if (r->version == INDEX_VERSION)
-		return 0;
-	r->why = NULL;
-	return -EPROTONOSUPPORT;
+	if (r->version > INDEX_VERSION) {
+		r->why = NULL; /* the error says it */
+		return -EPROTONOSUPPORT;
+	}
+	return 0;
 }
 
 /* Takes over the entries of an index that was valid to its end. */
@@ -665,8 +669,11 @@ static bool exists(const struct folder *f, const char *name)
 static void copy_fact(char *to, size_t size, const struct facts *f, const char *key)
 {
 	const char *value = facts__get(f, key);
+	size_t len = 0;
 
-	to[value ? text__utf8(to, size - 1, value, strlen(value)) : 0] = '\0';
+	if (value)
+		len = text__utf8(to, size - 1, value, strlen(value));
+	to[len] = '\0';
 }
 
 void folder_entry__describe(struct folder_entry *e, const struct facts *f)

@@ -246,6 +246,8 @@ static bool is_number(value v)
 	return value__kind(v) == VALUE_INT || value__kind(v) == VALUE_BIG;
 }
 
+#define PAIRS_COMPARED 8 /* the last pairs, among which an equal one is looked for */
+
 value records__pair(struct records *r, value a, value b)
 {
 	uint64_t x = records__number(r, a);
@@ -253,9 +255,12 @@ value records__pair(struct records *r, value a, value b)
 
 	if (!is_number(a) || !is_number(b))
 		return value__of(VALUE_OTHER, 0);
-	for (size_t i = r->n_pairs; i > 0 && i + 8 > r->n_pairs; i--)
-		if (r->pairs[i - 1].a == x && r->pairs[i - 1].b == y)
-			return value__of(VALUE_PAIR, i - 1);
+	for (size_t back = 1; back <= PAIRS_COMPARED && back <= r->n_pairs; back++) {
+		size_t i = r->n_pairs - back;
+
+		if (r->pairs[i].a == x && r->pairs[i].b == y)
+			return value__of(VALUE_PAIR, i);
+	}
 	if (r->n_pairs == UINT32_MAX)
 		return fail(ENOSPC);
 	if (array__grow(&r->pairs, &r->cap_pairs, r->n_pairs + 1, sizeof(*r->pairs)))

@@ -72,8 +72,8 @@ static int put_range(struct tiling *t, uint64_t addr, uint64_t size)
 {
 	if (!size)
 		return 0;
-	if (map64__set(t->free_at, addr, size) | map64__set(t->free_end, addr + size, addr))
-		return -ENOMEM;
+	if (map64__set(t->free_at, addr, size) || map64__set(t->free_end, addr + size, addr))
+		return -ENOMEM; /* the tiling is not used any more */
 	if (map64__count(t->free_at) > t->most)
 		t->most = map64__count(t->free_at);
 	return 0;

@@ -358,20 +358,24 @@ static double approximate_mean(double x, double z)
 	return x * root * root * root;
 }
 
-/* The limits of the mean of a Poisson distribution of which n events were seen, at 95 %. The number
+/* The limits of the mean of a Poisson distribution of which n events were seen, at 95 %. With the
+ * lower one, n or more events have the probability TAIL; with the upper one, n or fewer. The number
  * of blocks in the sample varies less than a Poisson number does, so the interval is rather too
- * wide.
- */
+ * wide. Both are approximate from EXACT events on. */
 static double lower_limit(uint64_t n)
 {
 	if (!n)
 		return 0;
-	return n <= EXACT ? mean_for(n - 1, 1 - TAIL) : approximate_mean((double)n, -NORMAL);
+	if (n > EXACT)
+		return approximate_mean((double)n, -NORMAL);
+	return mean_for(n - 1, 1 - TAIL); /* n - 1 or fewer: all but TAIL */
 }
 
 static double upper_limit(uint64_t n)
 {
-	return n < EXACT ? mean_for(n, TAIL) : approximate_mean((double)n + 1, NORMAL);
+	if (n >= EXACT)
+		return approximate_mean((double)n + 1, NORMAL);
+	return mean_for(n, TAIL);
 }
 
 /* Rounds v down and cuts it to the range from `least` to `most`. */
