@@ -221,7 +221,7 @@ static void print_usage(FILE *out, const struct command *c)
 		size_t n = strcspn(form, "\n");
 
 		fputs(first ? "Usage: memtrace-bpf" : "       memtrace-bpf", out);
-		if (!is_live(c))
+		if (!is_live(c)) /* the live view is called without a command's name */
 			fprintf(out, " %s", c->name);
 		fprintf(out, " [OPTION...]%s%.*s\n", n ? " " : "", (int)n, form);
 		form += n + (form[n] == '\n');

@@ -159,7 +159,8 @@ static void print_line(const struct grid *g, size_t row, size_t room, size_t ind
 	text__paragraph(stdout, indent + room, margin, margin, "%s", rest);
 }
 
-/* Lines without any page are left out. 0 or -ENOMEM. */
+/* Prints the ledger as a table. Lines without any page are left out. The last column has the parts
+ * of each line; a narrow terminal has no room for it. 0 or -ENOMEM. */
 static int print_ledger(const struct look *l)
 {
 	static const struct column columns[LEDGER_NR] = {
@@ -169,7 +170,7 @@ static int print_ledger(const struct look *l)
 	};
 	const struct machine_ledger *m = &l->ledger;
 	struct grid *g = grid__new(columns, LEDGER_NR);
-	size_t room, row = 0;
+	size_t room, row = 0; /* room: characters that the last column has; 0: it is left out */
 	char text[TEXT];
 	int err;
 

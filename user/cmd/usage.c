@@ -335,7 +335,7 @@ void usage__unexpected(struct argp_state *state, const char *argument, const cha
 }
 
 /* Checks an argument of short options. last: no argument follows. True if the next argument is the
- * value of its last letter. */
+ * value of its last letter. Ends the program with a message if an option is wrong. */
 static bool check_short(struct argp_state *state, const char *argument, bool last)
 {
 	for (const char *c = argument + 1; *c; c++) {
@@ -351,18 +351,21 @@ static bool check_short(struct argp_state *state, const char *argument, bool las
 	return false;
 }
 
-/* Checks a long option. last: no argument follows. True if the next argument is its value. */
+/* Checks a long option. last: no argument follows. True if the next argument is its value. Ends the
+ * program with a message if the option is wrong. */
 static bool check_long(struct argp_state *state, const char *argument, bool last)
 {
 	const char *name = argument + 2;
 	size_t len = strcspn(name, "=");
 	const struct argp_option *o = options_list__named(&at.options, name, len);
+	bool takes_next;
 
 	if (!o)
-		refuse_unknown_option(state, name, len);
-	if (last && !name[len] && options_list__takes_next(o))
+		refuse_unknown_option(state, name, len);	/* does not return */
+	takes_next = !name[len] && options_list__takes_next(o); /* no "=VALUE", but needs one */
+	if (takes_next && last)
 		argp_error(state, "--%s needs a value: --%s=%s", o->name, o->name, o->arg);
-	return !name[len] && options_list__takes_next(o);
+	return takes_next;
 }
 
 /* True if the command has --json, which means --format json. */

@@ -871,10 +871,14 @@ int replay__smallest(struct replay *r, const struct replay_opts *opts, uint64_t 
 	/* low does not fit; high does, and *ret is its result. */
 	while (high - low > STEP) {
 		o.vram = low + (high - low) / 2 / STEP * STEP;
-		err = o.vram > context_of(r) ? replay__try(r, &o, &result, f) : 0;
+		if (o.vram <= context_of(r)) { /* replay__try() refuses such a size */
+			low = o.vram;
+			continue;
+		}
+		err = replay__try(r, &o, &result, f);
 		if (err)
 			return err;
-		if (o.vram <= context_of(r) || result.oom.there) {
+		if (result.oom.there) {
 			low = o.vram;
 		} else {
 			high = o.vram;

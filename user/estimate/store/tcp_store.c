@@ -136,6 +136,12 @@ static struct value *make_value(struct tcp_store *s, struct slice a, struct slic
 	return v;
 }
 
+/* Creates a copy of a value. NULL if memory is short or a bound is reached. */
+static struct value *copy_value(struct tcp_store *s, struct slice value)
+{
+	return make_value(s, value, /*b=*/(struct slice){ 0 });
+}
+
 /* Frees a value; NULL is fine. *v becomes NULL. */
 static void drop_value(struct tcp_store *s, struct value **v)
 {
@@ -350,7 +356,7 @@ static int set_key(struct tcp_store *s, struct slice key, struct slice value)
 
 	if (!e)
 		return -ENOMEM;
-	v = make_value(s, value, (struct slice){ 0 });
+	v = copy_value(s, value);
 	if (!v)
 		return -ENOMEM;
 	s->n_keys += !e->value;
@@ -455,13 +461,15 @@ static int do_get(struct tcp_store *s, struct tcp_store_client *c, struct reader
 	return is_complete(r) ? put_value(s, c, key) : 0;
 }
 
+/* Adds a number to a key's value, which is a decimal number as text; an absent one is 0. Answers
+ * with the sum. */
 static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r);
 	uint64_t sum = take_u64(r);
 	const struct entry *e;
-	char text[32];
-	int err;
+	char text[32]; /* the old value, then the new one */
+	int err, len;
 
 	if (!is_complete(r))
 		return 0;
@@ -473,9 +481,8 @@ static int do_add(struct tcp_store *s, struct tcp_store_client *c, struct reader
 		text[n] = '\0';
 		sum += (uint64_t)strtoll(text, NULL, 10);
 	}
-	err = set_key(s, key,
-		      (struct slice){ text, (size_t)snprintf(text, sizeof(text), "%" PRId64,
-							     (int64_t)sum) });
+	len = snprintf(text, sizeof(text), "%" PRId64, (int64_t)sum);
+	err = set_key(s, key, (struct slice){ text, (size_t)len });
 	return err ? err : put_u64(c, sum);
 }
 
@@ -639,6 +646,7 @@ static int do_ping(struct tcp_store *s, struct tcp_store_client *c, struct reade
 	return nonce ? append(c, &c->out, nonce, sizeof(uint32_t)) : 0;
 }
 
+/* Adds a value at the end of a key's queue. One of those that wait for the key gets it. */
 static int do_queue_push(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	struct slice key = take_key(r);
@@ -650,7 +658,9 @@ static int do_queue_push(struct tcp_store *s, struct tcp_store_client *c, struct
 	if (!is_complete(r))
 		return 0;
 	e = make_entry(s, key);
-	v = e && e->n_queue < STORE_KEYS_MAX ? make_value(s, value, (struct slice){ 0 }) : NULL;
+	if (!e || e->n_queue >= STORE_KEYS_MAX)
+		return -ENOMEM;
+	v = copy_value(s, value);
 	if (!v)
 		return -ENOMEM;
 	*e->queue_end = v;

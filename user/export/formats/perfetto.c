@@ -131,9 +131,9 @@ struct point {
 
 struct counter {
 	bool any;	/* the window has points that are not written yet */
-	bool put;	/* a point was written, with the value put_value */
+	bool written;	/* a point was written, with the value last_value */
 	uint64_t until; /* end of the window, ns */
-	uint64_t put_value;
+	uint64_t last_value;
 	struct point low, high, last; /* points of the current window */
 };
 
@@ -177,10 +177,10 @@ static void put_point(struct counters *c, struct series *s, enum curve curve, st
 	static const char *const names[CURVE_NR] = { "allocated", "reserved", "in use (driver)" };
 	struct counter *k = &s->counters[curve];
 
-	if (k->put && k->put_value == p.value)
+	if (k->written && k->last_value == p.value)
 		return;
-	k->put = true;
-	k->put_value = p.value;
+	k->written = true;
+	k->last_value = p.value;
 	c->put(c->ctx, s->name, names[curve], p.time, p.value);
 }
 

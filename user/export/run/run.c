@@ -125,16 +125,18 @@ static bool is_unusable(int err)
 	return err == -ENOENT || err == -ENODEV || err == -ENODATA || err == -ESPIPE;
 }
 
-/* Logs why an export failed. Returns EXIT_UNUSABLE if the recording does not have what the format
- * needs, otherwise EXIT_FAILED. */
+/* Logs why an export failed, the recording's or that of the trace of --with. Returns EXIT_UNUSABLE
+ * if the recording does not have what the format needs, otherwise EXIT_FAILED. */
 static int explain(const struct export_run *r, int err)
 {
 	const char *file = r->job.recording;
 	const char *device = r->job.device ?: "";
 
-	if (r->ctx.with_failed)
+	if (r->ctx.with_failed) {
 		explain_other(r, err);
-	else if (err == -ENOENT && r->job.model.at == AT_OOM)
+		return EXIT_FAILED;
+	}
+	if (err == -ENOENT && r->job.model.at == AT_OOM)
 		log_err("%s: no out-of-memory in it; without --at oom the peak is shown", file);
 	else if (err == -ENOENT)
 		log_err("%s: it has no moment '%s'%s%s; without --at the peak is shown", file,
@@ -153,8 +155,6 @@ static int explain(const struct export_run *r, int err)
 		log_err("%s: no allocation in it, so there is nothing to show", file);
 	else
 		log_err("%s: cannot export: %s", file, strerror(-err));
-	if (r->ctx.with_failed)
-		return EXIT_FAILED;
 	return is_unusable(err) ? EXIT_UNUSABLE : EXIT_FAILED;
 }
 

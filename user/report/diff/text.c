@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* Prints the comparison as text. */
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -462,7 +463,8 @@ static void print_change(struct printer *p)
 
 	fprintf(p->out, "\n%s", first);
 	if (strcmp(first, second) != 0)
-		fprintf(p->out, ", then %c%s", second[0] == 'A' ? 'a' : 'p', second + 1);
+		/* within a sentence: "At the end" becomes "at the end" */
+		fprintf(p->out, ", then %c%s", tolower((unsigned char)second[0]), second + 1);
 	fprintf(p->out, ": %s%s -> %s%s, %s", words__about(old_device->mark_is),
 		text__bytes(bytes[0], sizeof(bytes[0]), from), words__about(new_device->mark_is),
 		text__bytes(bytes[1], sizeof(bytes[1]), to),

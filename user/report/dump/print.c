@@ -200,17 +200,21 @@ static void print_kinds(FILE *out, const struct dump_device *dev, size_t columns
 		fputc('\n', out);
 }
 
-/* Explains memory that no Python object holds, and views that keep larger blocks. */
+/* Explains memory that no Python object holds, and views that keep larger blocks, if either is a
+ * notable part of the device's memory. */
 static void print_remarks(FILE *out, const struct dump_device *dev, size_t columns)
 {
+	/* Blocks that are newer than the reading may have a holder that it did not see. */
+	uint64_t without_holder = dev->unheld - dev->unheld_new;
+	uint64_t hidden = dev->view_bytes - dev->view_used; /* kept, but not in any view */
 	char used[24], all[24];
 
-	if (dev->unheld - dev->unheld_new > dev->allocated / 10)
+	if (without_holder > dev->allocated / 10)
 		text__paragraph(
 			out, columns, "  ", "  ",
 			"Tensors of C++ code hold memory without a Python object: workspaces of "
 			"cuBLAS, autocast's cache of casts, operations under way.");
-	if (dev->view_bytes - dev->view_used > dev->allocated / 100)
+	if (hidden > dev->allocated / 100)
 		text__paragraph(out, columns, "  ", "  ",
 				"views of larger blocks: %s of %s are used; keep a .clone() of the "
 				"view instead, so that its block is freed",

@@ -14,7 +14,9 @@
 #include "report/recording/pools.h"
 #include "report/text.h"
 
-#define POOL_LINES 3 /* most segments, or lines of other libraries, to print */
+#define POOL_LINES 3  /* most segments, or lines of other libraries, to print */
+#define HELD_MAX 1024 /* bytes of the text on what holds a line's memory */
+#define OLDER_MAX 176 /* bytes that add_older() appends to it */
 
 struct page {
 	FILE *out;
@@ -22,7 +24,6 @@ struct page {
 	const struct leaks_doc *doc;
 	const struct leaks_opts *o;
 	const char *cwd;
-	char more[REPORT_TEXT]; /* buffer */
 };
 
 /* ---- parts ---- */
@@ -54,24 +55,24 @@ static void add_older(struct page *p, size_t device, const struct growth_line *l
 			 text__bytes(bytes_text, sizeof(bytes_text), bytes));
 }
 
-/* Prints the sentence about a growing line. */
+/* Prints the sentence about a growing line: "train.py:41 in attn: +16 KiB a step, ...". */
 static void say_line(struct page *p, size_t device, const struct growth *g,
 		     const struct growth_line *l)
 {
-	char slope[40], rises[96], held[1200], keeps[160], at[REPORT_TEXT],
-		module[REPORT_TEXT] = "";
-	char by_block[120];
+	char slope[40], rises[96], keeps[160], by_block[120];
+	char at[REPORT_TEXT], module[REPORT_TEXT], in_module[96] = "";
+	char held[HELD_MAX + OLDER_MAX];
 
 	leaks__where(p->o->by, &l->row, p->cwd, at, /*columns=*/200);
 	if (p->o->by == BY_LINE && *l->row.module && strcmp(l->row.module, "*")) {
-		snprintf(p->more, sizeof(p->more), "%s", words__module(module, &l->row));
-		snprintf(module, sizeof(module), " in %.80s", p->more);
+		words__module(module, &l->row);
+		snprintf(in_module, sizeof(in_module), " in %.80s", module);
 	}
-	leaks__say_held(l, leaks__no_holder(p->doc->facts), held, 1024);
+	leaks__say_held(l, leaks__no_holder(p->doc->facts), held, HELD_MAX);
 	add_older(p, device, l, held, sizeof(held));
 	leaks__say_stays(g, l, keeps, sizeof(keeps));
 	text__paragraph(p->out, p->width, "", "  ",
-			"%s%s: %s a %s%s, in %s; %s. %s. Confidence: %s.", at, module,
+			"%s%s: %s a %s%s, in %s; %s. %s. Confidence: %s.", at, in_module,
 			growth_summary__signed(slope, sizeof(slope), l->per_step),
 			growth_summary__unit(g), leaks__by_block(g, l, by_block, sizeof(by_block)),
 			leaks__rises(g, &l->trend, rises, sizeof(rises)), keeps, held,

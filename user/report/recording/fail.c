@@ -790,24 +790,20 @@ static void put_device(struct judged *judged)
 static void put_below(struct judged *judged)
 {
 	const char *why = "the recording has no driver figure";
-	uint64_t total = words__device_total(judged->a->facts, &judged->d);
+	uint64_t total = words__device_total(judged->a->facts, &judged->d), other = 0;
 	struct model_segments segments;
-	bool known = !model__segments(judged->a->model, judged->device, ROWS_AT_MARK,
-				      judged->which_line, &segments);
 
-	if (known) {
-		uint64_t other = segments.used > segments.used_below
-					 ? segments.used - segments.used_below
-					 : 0;
-
-		put_value(judged, COND_USED, segments.used_known, segments.used, total,
-			  FIGURE_EXACT, why);
-		put_value(judged, COND_OTHER, segments.used_known, other, total, FIGURE_EXACT, why);
-		model__free_segments(&segments);
+	if (model__segments(judged->a->model, judged->device, ROWS_AT_MARK, judged->which_line,
+			    &segments)) {
+		put_value(judged, COND_USED, /*known=*/false, 0, 0, FIGURE_EXACT, why);
+		put_value(judged, COND_OTHER, /*known=*/false, 0, 0, FIGURE_EXACT, why);
 		return;
 	}
-	put_value(judged, COND_USED, /*known=*/false, 0, 0, FIGURE_EXACT, why);
-	put_value(judged, COND_OTHER, /*known=*/false, 0, 0, FIGURE_EXACT, why);
+	if (segments.used > segments.used_below) /* used_below: what the allocator reserved then */
+		other = segments.used - segments.used_below;
+	put_value(judged, COND_USED, segments.used_known, segments.used, total, FIGURE_EXACT, why);
+	put_value(judged, COND_OTHER, segments.used_known, other, total, FIGURE_EXACT, why);
+	model__free_segments(&segments);
 }
 
 /* Subtracts from *value, down to 0. */

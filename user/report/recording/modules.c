@@ -397,6 +397,18 @@ static void print_tree(struct tree *t)
 	print_rest(t, &t->modules.filtered, "(filtered out)");
 }
 
+/* Chooses whether there are bars, and sums the columns before the names. */
+static void set_columns(struct tree *tree, const struct report_text_opts *o)
+{
+	size_t bar = REPORT_BAR + 2, figures, for_names;
+
+	figures = FIGURE + 2 + PERCENT + 2 + FIGURE + 2 + COUNT + 2;
+	for_names = tree->width > figures + bar ? tree->width - figures - bar : 0;
+	/* Even if the user asks for bars, names have 8 columns. */
+	tree->bars = report_text__bars(tree->out, o, for_names >= NAME_MIN) && for_names >= 8;
+	tree->used = figures + (tree->bars ? bar : 0);
+}
+
 int report_text__tree(FILE *out, const struct model *m, size_t device,
 		      const struct report_text_opts *o)
 {
@@ -421,12 +433,7 @@ int report_text__tree(FILE *out, const struct model *m, size_t device,
 	tree->bold = colour ? "\033[1m" : "";
 	tree->cyan = colour ? "\033[36m" : "";
 	tree->plain = colour ? "\033[0m" : "";
-	tree->used = 2 * (FIGURE + 2) + PERCENT + 2 + COUNT + 2;
-	tree->bars = report_text__bars(out, o,
-				       tree->used + REPORT_BAR + 2 + NAME_MIN <= tree->width) &&
-		     tree->width >= tree->used + REPORT_BAR + 10;
-	if (tree->bars)
-		tree->used += REPORT_BAR + 2;
+	set_columns(tree, o);
 	tree->all_bytes = report_text__all(&dev, o->when);
 	report_text__sums(out, o, &dev);
 	print_tree(tree);

@@ -353,8 +353,9 @@ static void add_bars(struct table *t, size_t width)
 {
 	bool bars;
 
+	/* Measure t->room without bars, and without leaving out a column. */
 	grid__show(t->grid, COL_BAR, false);
-	fit_table(t, width, 0, 0);
+	fit_table(t, width, /*most=*/0, /*goes=*/0);
 	bars = report_text__bars(t->out, t->o, t->room >= REPORT_BAR + 2 + t->where_width);
 	grid__show(t->grid, COL_BAR, bars);
 }
@@ -591,6 +592,7 @@ static int lay_out(struct table *t, size_t width)
 	if (err)
 		return err;
 	choose_columns(t, width);
+	/* As the last column, Module takes the rest of the line anyway. */
 	if (t->last == BY_MODULE || has_all_columns(t))
 		return 0;
 	t->module_max = MODULE_NARROW;

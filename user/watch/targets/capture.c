@@ -869,7 +869,8 @@ void watch_capture__expect(struct watch_capture *c, const struct watch_target *t
 	box->n++;
 }
 
-/* The newest recording of an ended process, not of an earlier process with the same PID. */
+/* The newest recording of an ended process. An earlier process with the same PID ended before this
+ * one started; dates compare as text. */
 static const struct folder_entry *find_entry(const struct folder *f,
 					     const struct expected *expected)
 {
@@ -878,8 +879,7 @@ static const struct folder_entry *find_entry(const struct folder *f,
 
 	v = folder__entries(f, &n);
 	for (size_t i = n; i-- > 0;)
-		if (v[i].pid == expected->shot.pid &&
-		    !strncmp(v[i].file, LABEL "-", sizeof(LABEL)) &&
+		if (v[i].pid == expected->shot.pid && text__starts(v[i].file, LABEL "-") &&
 		    strcmp(v[i].end, expected->started) >= 0)
 			return &v[i];
 	return NULL;
