@@ -149,7 +149,7 @@ def test_leak_is_captured():
     equal((fired["pid"], fired["device"], fired["figure"]), (bad.pid, "cuda:0", "growth"), "who fired")
     check(fired["value"] > fired["limit"] == 10 * STEP, "what fired: %s", fired)
     captured = wait_event(w, "captured", 40)
-    check(re.match(r"leak.py:%d .* a step$" % LINES["list"], captured["blame"]), "who is to blame: %s", captured)
+    check(re.match(r"leak.py:%d .* a step, held by .*history" % LINES["list"], captured["blame"]), "who is to blame: %s", captured)
     equal(captured["findings"], ["leak"], "codes of the findings")
     for path in (folder, captured["file"], captured["snapshot"]):
         harness.own(path)

@@ -295,7 +295,7 @@ struct watch_shot {
 	bool growth;		  /* a growth rule has fired */
 	bool host;		  /* the rule is about host memory: record it, too (--host) */
 	bool killed;	    /* the process was killed or failed; file is the recording of its end */
-	char blame[256];    /* line of code with the most memory, cleaned; "": none */
+	char blame[400];    /* line of code with the most memory, cleaned; "": none */
 	char findings[256]; /* codes of the faults by `diagnose`, "leak,ranks_differ"; "": none */
 	bool diagnosed;	    /* diagnose has read the recording; otherwise findings is not known */
 };

@@ -281,7 +281,8 @@ static unsigned choose_level(struct session *session, uint64_t now)
 	struct spending *cost = &session->cost;
 	struct step_cost *steps = &cost->steps;
 
-	for (int i = 0; i < 2; i++)
+	/* Those that all detail was kept for stay: later ones are of other times than the steps. */
+	for (int i = 0; i < 2 && steps->mode != STEP_COST_KEEP; i++)
 		steps->shares[i] = measure__lately(&cost->measure, !i);
 	if (!session->opts.group && step_cost__look(steps, now, cost->last)) {
 		cost->control.level = COST_ALL;

@@ -428,8 +428,14 @@ static void write_line(const json_t *row, char *buf, size_t size)
 		 text__clean(name, sizeof(name), func, strlen(func)));
 }
 
-/* Takes the first row with a known line. Memory from before attach has none, and blocks whose
- * stacks a limit on the cost left out are of many lines. */
+/* Memory from before attach has no line, and blocks whose stacks a limit on the cost left out are
+ * of many lines. */
+static bool is_known_line(const json_t *row)
+{
+	return *string_of(row, "file") && strcmp(string_of(row, "file"), DETAIL_FILE) != 0;
+}
+
+/* Takes the first row with a known line. */
 static void read_blame(struct watch_shot *s, const json_t *rows)
 {
 	char line[216], bytes[24];
@@ -437,7 +443,7 @@ static void read_blame(struct watch_shot *s, const json_t *rows)
 	json_t *r;
 
 	json_array_foreach(rows, i, r) {
-		if (!*string_of(r, "file") || !strcmp(string_of(r, "file"), DETAIL_FILE))
+		if (!is_known_line(r))
 			continue;
 		write_line(r, line, sizeof(line));
 		snprintf(s->blame, sizeof(s->blame), "%s %s", line,
@@ -446,26 +452,45 @@ static void read_blame(struct watch_shot *s, const json_t *rows)
 	}
 }
 
-/* Sets s->blame to the fastest growing line on the device of the rule; on any device if the rule
- * has none. `leaks` lists the fastest first. Its rates are per second if the clock is "time". */
+/* The fastest growing line of a device that is known; NULL: none. `leaks` lists the fastest first.
+ */
+static const json_t *fastest_line(const json_t *device)
+{
+	size_t i;
+	json_t *l;
+
+	json_array_foreach(json_object_get(device, "leaks"), i, l) {
+		double bytes = json_number_value(json_object_get(l, "bytes_per_step"));
+
+		if (is_known_line(l) && bytes >= 1 && bytes <= 1e18)
+			return l;
+	}
+	return NULL;
+}
+
+/* Sets s->blame to the fastest growing line on the device of the rule, and to its largest holder;
+ * on any device if the rule has none. Rates are per second if the clock is "time". */
 static void read_leaks(struct watch_shot *s, const json_t *doc)
 {
-	const json_t *d, *fastest;
-	char line[216], bytes[24];
-	double bytes_per_step;
+	char line[216], bytes[24], holder[128];
+	const char *name, *per;
+	const json_t *l;
+	double rate;
 	size_t i;
+	json_t *d;
 
 	json_array_foreach(json_object_get(doc, "devices"), i, d) {
-		if (*s->device && strcmp(string_of(d, "device"), s->device))
+		l = fastest_line(d);
+		if (!l || (*s->device && strcmp(string_of(d, "device"), s->device)))
 			continue;
-		fastest = json_array_get(json_object_get(d, "leaks"), 0);
-		bytes_per_step = json_number_value(json_object_get(fastest, "bytes_per_step"));
-		if (!*string_of(fastest, "file") || bytes_per_step < 1 || bytes_per_step > 1e18)
-			continue;
-		write_line(fastest, line, sizeof(line));
-		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s", line,
-			 text__bytes(bytes, sizeof(bytes), (uint64_t)bytes_per_step),
-			 strcmp(string_of(d, "clock"), "time") ? "step" : "second");
+		write_line(l, line, sizeof(line));
+		rate = json_number_value(json_object_get(l, "bytes_per_step"));
+		per = strcmp(string_of(d, "clock"), "time") ? "step" : "second";
+		name = string_of(json_array_get(json_object_get(l, "held_by"), 0), "name");
+		text__clean(holder, sizeof(holder), name, strlen(name));
+		snprintf(s->blame, sizeof(s->blame), "%s +%s a %s%s%s", line,
+			 text__bytes(bytes, sizeof(bytes), (uint64_t)rate), per,
+			 *holder ? ", held by " : "", holder);
 		return;
 	}
 }
