@@ -689,6 +689,20 @@ struct model_scope_medians {
 void model__scope_medians(const struct model *m, size_t i, size_t device,
 			  struct model_scope_medians *ret);
 
+/* Resident memory of the process in the run of path i whose readings (struct model_host) have the
+ * highest one. start, end: of the last reading before it began, and before it ended. */
+struct model_reading {
+	bool known;
+	uint64_t time, rss; /* ns since the start; bytes */
+};
+struct model_scope_host {
+	uint64_t readings; /* in all runs; 0: the rest is not known */
+	uint64_t run;	   /* number of the run, from 1 */
+	struct model_reading start, peak, end;
+};
+/* Returns false if the recording has no reading. */
+bool model__scope_host(const struct model *m, size_t i, struct model_scope_host *ret);
+
 struct model_scope_run {
 	size_t scope;	     /* index of its path */
 	uint64_t number;     /* in its scope, from 1 */

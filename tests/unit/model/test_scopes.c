@@ -536,6 +536,64 @@ static void test_named_without_allocation(void **state)
 	world__free(&w);
 }
 
+static void read_host(struct world *w, uint64_t rss)
+{
+	feed(w, (struct event){ .kind = EVENT_HOST,
+				.device = { .type = DEVICE_HOST },
+				.how = HOST_TOTAL,
+				.size = rss });
+}
+
+/* Host memory: the run with the highest reading counts. */
+static void test_host_readings(void **state)
+{
+	struct world w = named();
+	struct model_scope_host h;
+
+	(void)state;
+	tell(&w, w.main_thread, SCOPE_BEGIN, "load", 1, 0);
+	assert_false(model__scope_host(w.m, 0, &h));
+	tell(&w, w.main_thread, SCOPE_END, "load", 1, 0);
+	read_host(&w, 10 * KIB); /* 3 ms */
+	tell(&w, w.main_thread, SCOPE_BEGIN, "step", 2, 0);
+	read_host(&w, 50 * KIB); /* 5 ms */
+	read_host(&w, 40 * KIB); /* 6 ms */
+	tell(&w, w.main_thread, SCOPE_SUSPEND, "step", 2, 0);
+	read_host(&w, 90 * KIB); /* another task's */
+	tell(&w, w.main_thread, SCOPE_RESUME, "step", 2, 0);
+	tell(&w, w.main_thread, SCOPE_END, "step", 2, 0);
+	tell(&w, w.main_thread, SCOPE_BEGIN, "step", 3, 0);
+	read_host(&w, 45 * KIB);
+	tell(&w, w.main_thread, SCOPE_END, "step", 3, 0);
+	finish(&w);
+	assert_true(model__scope_host(w.m, 0, &h) && !h.readings && !h.peak.known);
+	assert_true(model__scope_host(w.m, 1, &h));
+	assert_true(h.readings == 3 && h.run == 1);
+	assert_true(h.start.known && h.start.time == 3 * MS && h.start.rss == 10 * KIB);
+	assert_true(h.peak.known && h.peak.time == 5 * MS && h.peak.rss == 50 * KIB);
+	assert_true(h.end.known && h.end.time == 6 * MS && h.end.rss == 40 * KIB);
+	world__free(&w);
+}
+
+/* A reading after a function's last allocation is not known to be part of it. */
+static void test_host_readings_of_function(void **state)
+{
+	struct world w = scoped("train", "loss");
+	uint32_t out = STACK(&w, "main"), in = STACK(&w, "main", "train");
+	struct model_scope_host h;
+
+	(void)state;
+	alloc(&w, CUDA(0), 0x1000, KIB, in);
+	read_host(&w, 20 * KIB);
+	alloc(&w, CUDA(0), 0x2000, KIB, in);
+	read_host(&w, 30 * KIB);
+	alloc(&w, CUDA(0), 0x3000, KIB, out);
+	finish(&w);
+	assert_true(model__scope_host(w.m, 0, &h));
+	assert_true(h.readings == 1 && !h.start.known && h.peak.rss == 20 * KIB);
+	world__free(&w);
+}
+
 /* Named scopes and functions are inside each other; a function's end leaves a named scope open. */
 static void test_named_and_functions(void **state)
 {
@@ -761,6 +819,8 @@ int main(void)
 		cmocka_unit_test(test_name_of_both),
 		cmocka_unit_test(test_named_and_functions),
 		cmocka_unit_test(test_named_without_allocation),
+		cmocka_unit_test(test_host_readings),
+		cmocka_unit_test(test_host_readings_of_function),
 		cmocka_unit_test(test_named),
 	};
 

@@ -582,6 +582,39 @@ static void test_scopes_without_memory(void **state)
 	assert_non_null(strstr(o->out, "2 named scopes, 3 runs: --scopes has the time of each\n"));
 }
 
+/* A scope without a reading in it has no known host memory, which is said. */
+static void test_host_of_scopes(void **state)
+{
+	struct host_sheet s = { 0 };
+	struct tape t = tape__new(read_once);
+	struct output *o;
+
+	(void)state;
+	s.part[HOST_TOTAL] = (struct host_figure){ .bytes = 64 * MIB, .known = true };
+	put_scope(&t, SCOPE_BEGIN, "load");
+	assert_int_equal(host_sheet__emit(&s, 150 * MS, put_host, &t), 0);
+	put_scope(&t, SCOPE_END, "");
+	put_scope(&t, SCOPE_BEGIN, "train");
+	put_scope(&t, SCOPE_END, "");
+	tape__close(&t);
+	o = report("--scopes", read_once, NULL);
+	assert_non_null(strstr(o->out, "\nRuns     Time         RSS  Scope\n"
+				       "   1   0.10 s   64.00 MiB  load\n"
+				       "   1   0.10 s     unknown  train\n"));
+	assert_non_null(strstr(o->out, "in a run, of 1 reading in all.\n"));
+	o = report("--json", read_once, NULL);
+	assert_non_null(strstr(o->out, "\"readings\": 1"));
+	assert_non_null(strstr(o->out, "\"rss\": 67108864"));
+	t = tape__new(read_once);
+	put_scope(&t, SCOPE_BEGIN, "train");
+	put_scope(&t, SCOPE_END, "");
+	assert_int_equal(host_sheet__emit(&s, 400 * MS, put_host, &t), 0);
+	tape__close(&t);
+	o = report("--scopes", read_once, NULL);
+	assert_non_null(strstr(o->out, "Host memory in scopes is unknown: none of the 1 reading"));
+	assert_null(strstr(o->out, "RSS  Scope"));
+}
+
 /* Stacks of native code that were not copied have no line. */
 static void test_stacks_not_copied(void **state)
 {
@@ -1707,6 +1740,7 @@ int main(void)
 		cmocka_unit_test(test_fail_if_live),
 		cmocka_unit_test(test_fail_if_scope_before),
 		cmocka_unit_test(test_scopes_without_memory),
+		cmocka_unit_test(test_host_of_scopes),
 		cmocka_unit_test(test_stacks_not_copied),
 		cmocka_unit_test(test_killed_for_host_memory),
 		cmocka_unit_test(test_rows_that_do_not_add_up),

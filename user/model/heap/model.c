@@ -659,6 +659,7 @@ static void host_event(struct model *m, const struct event *e)
 		host->highest = point;
 	if (m->opts.at != AT_TIME || point.time <= m->opts.at_time)
 		host->at_moment = m->opts.at == AT_PEAK ? host->highest : point;
+	scopes__after_reading(m);
 }
 
 const struct model_host *model__host(const struct model *m)

@@ -236,6 +236,8 @@ struct open_scope {
 	bool earlier, kept_unknown; /* as in struct scope_level */
 	uint64_t suspended_at;	    /* ns, while suspended */
 	uint64_t paused;	    /* ns that it was suspended, until the last RESUME */
+	/* Readings of host memory: as of the thread's last event, and since, as in open_level. */
+	struct model_scope_host host, since;
 	struct open_level {
 		struct scope_level done; /* as of the thread's last event */
 		/* The highest levels since then. They count if another event of the thread shows
@@ -287,9 +289,25 @@ static void level__begin(struct model *m, struct open_level *l, const struct dev
 					.end = l->peak };
 }
 
+/* Adds readings of host memory to those of a run, or of all runs of a path: the highest one counts,
+ * with what comes with it. */
+static void host__add(struct model_scope_host *to, const struct model_scope_host *more)
+{
+	uint64_t readings = to->readings + more->readings;
+
+	if (more->readings && (!to->readings || more->peak.rss > to->peak.rss))
+		*to = *more;
+	to->readings = readings;
+}
+
 /* Counts the levels since the thread's last event as part of the run. */
 static void run__goes_on(struct model *m, struct open_scope *o, uint64_t time)
 {
+	if (o->since.readings) {
+		host__add(&o->host, &o->since);
+		o->host.end = o->since.end;
+		o->since = (struct model_scope_host){ 0 };
+	}
 	for (uint32_t d = 0; d < count_levels(m); d++) {
 		struct open_level *l = &o->levels[d];
 
@@ -394,6 +412,17 @@ static bool may_contain(const struct open_scope *o, const struct event *e)
 	return e->kind != EVENT_SCOPE || !e->addr || o->around == e->size;
 }
 
+/* Returns the last reading of host memory, if there was one. */
+static struct model_reading last_reading(const struct model *m)
+{
+	const struct host_point *last = &m->host.pub.last;
+	const struct host_figure *rss = &last->sheet.part[HOST_TOTAL];
+
+	return (struct model_reading){ .known = m->host.pub.readings && rss->known,
+				       .time = last->time,
+				       .rss = rss->bytes };
+}
+
 static uint64_t *begun_of(struct scopes *s, uint32_t scope)
 {
 	return scope < STREAM_SCOPES ? &s->begun[scope] : &s->names[scope - STREAM_SCOPES].begun;
@@ -441,6 +470,8 @@ static int scopes__begin(struct model *m, const struct event *e, uint32_t tid, u
 	for (uint32_t d = 0; d < count_levels(m); d++)
 		if (m->devs[d]->any)
 			level__begin(m, &o->levels[d], m->devs[d], e->time);
+	if (!o->earlier)
+		o->host.start = last_reading(m);
 	err = keep_run(m, o);
 	if (err) {
 		free(o);
@@ -459,6 +490,7 @@ static void add_to_path(struct scope_path *p, const struct open_scope *o, uint32
 	p->time += took;
 	if (took > p->longest)
 		p->longest = took;
+	host__add(&p->host, &o->host);
 	for (uint32_t d = 0; d < nlevels; d++) {
 		const struct scope_level *l = &o->levels[d].done;
 
@@ -519,6 +551,7 @@ static int scopes__end(struct model *m, uint32_t i, bool ended)
 
 	memmove(s->open + i, s->open + i + 1, (--s->nopen - i) * sizeof(struct open_scope *));
 	s->nnamed -= is_named(o);
+	o->host.run = o->number;
 	for (uint32_t d = 0; d < n; d++) {
 		o->levels[d].done.earlier = o->earlier;
 		o->levels[d].done.kept_unknown = o->kept_unknown;
@@ -819,6 +852,22 @@ void scopes__after(struct model *m, const struct dev *dev, const struct event *e
 	}
 }
 
+void scopes__after_reading(struct model *m)
+{
+	struct model_reading reading = last_reading(m);
+
+	for (uint32_t i = 0; i < m->scopes.nopen && reading.known; i++) {
+		struct open_scope *o = m->scopes.open[i];
+
+		if (o->suspended)
+			continue;
+		host__add(&o->since, &(struct model_scope_host){ .readings = 1,
+								 .start = o->host.start,
+								 .peak = reading });
+		o->since.end = reading;
+	}
+}
+
 void scopes__block_freed(struct model *m, const struct site *site, const struct rec *rec)
 {
 	struct scopes *s = &m->scopes;
@@ -1069,6 +1118,12 @@ void model__scope_medians(const struct model *m, size_t i, size_t device,
 	if (nkept)
 		ret->kept = middle(values + s->nruns, nkept);
 	free(values);
+}
+
+bool model__scope_host(const struct model *m, size_t i, struct model_scope_host *ret)
+{
+	*ret = m->scopes.paths[i].host;
+	return m->host.pub.readings;
 }
 
 size_t model__scope_runs(const struct model *m)

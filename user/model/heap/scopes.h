@@ -74,6 +74,7 @@ struct scopes {
 		struct scope_level *recent;
 		uint64_t nrecent;
 		uint64_t reserved[SCOPE_DEVICES];
+		struct model_scope_host host;
 	} * paths;
 	uint32_t npaths;
 	size_t cappaths;
@@ -114,6 +115,8 @@ struct scopes {
 int scopes__before(struct model *m, const struct event *e, uint32_t stack, uint8_t walk);
 /* Call it after an event that changed dev, if m->scopes.nopen. */
 void scopes__after(struct model *m, const struct dev *dev, const struct event *e);
+/* Call it after a reading of the process's host memory, m->host.pub.last. */
+void scopes__after_reading(struct model *m);
 /* Call it when a block's bytes leave the sums, if m->scopes.nopen. */
 void scopes__block_freed(struct model *m, const struct site *s, const struct rec *rec);
 /* Ends the runs of functions that are open on a thread that has ended. Returns 0 or -ENOMEM. */

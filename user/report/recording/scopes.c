@@ -54,6 +54,7 @@ enum {
 	SCOPE_RESERVED,
 	SCOPE_CHANGE,
 	SCOPE_KEPT,
+	SCOPE_HOST,
 	SCOPE_NAME
 };
 
@@ -117,6 +118,18 @@ static void put_memory(struct scope_table *t, size_t scope)
 		grid__put(t->grid, SCOPE_KEPT, text__bytes(text, sizeof(text), medians.kept), NULL);
 }
 
+static void put_host(struct scope_table *t, size_t scope)
+{
+	struct model_scope_host host;
+	char text[24] = "unknown";
+
+	if (!model__scope_host(t->m, scope, &host))
+		return;
+	if (host.readings)
+		text__bytes(text, sizeof(text), host.peak.rss);
+	grid__put(t->grid, SCOPE_HOST, text, NULL);
+}
+
 static void put_scope(struct scope_table *t, size_t scope)
 {
 	struct model_scope s;
@@ -131,6 +144,7 @@ static void put_scope(struct scope_table *t, size_t scope)
 		grid__put(t->grid, SCOPE_STEP, text__time(text, 24, (uint64_t)time), NULL);
 	if (t->device >= 0)
 		put_memory(t, scope);
+	put_host(t, scope);
 }
 
 /* Adds the rows of a scope and of its lines. */
@@ -296,13 +310,46 @@ static bool has_steps(const struct model *m)
 	return false;
 }
 
+/* True if a run of some scope has a reading of host memory. */
+static bool has_host(const struct model *m)
+{
+	struct model_scope_host host;
+
+	for (size_t i = 0; i < model__scopes(m); i++)
+		if (model__scope_host(m, i, &host) && host.readings)
+			return true;
+	return false;
+}
+
+/* Says of which readings the column RSS is, or that there are none in a run. */
+static void say_host(FILE *out, const struct model *m, unsigned width)
+{
+	const struct model_host *host = model__host(m);
+	char count[48];
+
+	if (!host || !model__scopes(m))
+		return;
+	text__counted(count, sizeof(count), host->readings, "reading");
+	if (has_host(m))
+		text__paragraph(out, width, "", "",
+				"RSS: the highest of the readings of host memory in a run, of %s "
+				"in all.",
+				count);
+	else
+		text__paragraph(out, width, "", "",
+				"Host memory in scopes is unknown: none of the %s of it was in a "
+				"run.",
+				count);
+}
+
 /* Shows the columns that have a figure in some scope. */
 static void choose_columns(struct scope_table *t)
 {
 	struct model_device d;
 
-	for (int i = SCOPE_START; t->device < 0 && i < SCOPE_NAME; i++)
+	for (int i = SCOPE_START; t->device < 0 && i <= SCOPE_KEPT; i++)
 		grid__show(t->grid, i, false);
+	grid__show(t->grid, SCOPE_HOST, has_host(t->m));
 	if (t->device >= 0) {
 		model__device(t->m, (size_t)t->device, &d);
 		grid__show(t->grid, SCOPE_RESERVED, d.has_totals);
@@ -317,13 +364,14 @@ int report_text__scopes(FILE *out, const struct model *m, int device, const stru
 {
 	static const struct column columns[] = {
 		[SCOPE_RUNS] = { "Runs", true, 0, 4 },
-		[SCOPE_TIME] = { "Time", true, 5, 7 },
+		[SCOPE_TIME] = { "Time", true, 6, 7 },
 		[SCOPE_STEP] = { "Time/step", true, 1, 7 },
-		[SCOPE_START] = { "Start", true, 4, FIGURE },
+		[SCOPE_START] = { "Start", true, 5, FIGURE },
 		[SCOPE_PEAK] = { "Peak", true, 0, FIGURE },
-		[SCOPE_RESERVED] = { "Reserved", true, 2, FIGURE },
-		[SCOPE_CHANGE] = { "Change", true, 6, FIGURE },
-		[SCOPE_KEPT] = { "Kept", true, 3, FIGURE },
+		[SCOPE_RESERVED] = { "Reserved", true, 3, FIGURE },
+		[SCOPE_CHANGE] = { "Change", true, 7, FIGURE },
+		[SCOPE_KEPT] = { "Kept", true, 4, FIGURE },
+		[SCOPE_HOST] = { "RSS", true, 2, FIGURE },
 	};
 	struct scope_table t = {
 		.out = out, .m = m, .device = device, .o = o, .cwd = facts__get(f, "cwd")
@@ -351,6 +399,8 @@ int report_text__scopes(FILE *out, const struct model *m, int device, const stru
 		grid__print_titles(t.grid, out, report_text__colour(out, o), "Scope");
 	for (size_t i = 0; i < n; i++)
 		print_scope(&t, order[i]);
+	if (o->scopes)
+		say_host(out, m, report_text__width(out, o));
 	say_limits(out, m, device >= 0, f, o);
 out:
 	grid__free(t.grid);
@@ -421,6 +471,36 @@ static void put_highest(struct json *j, const struct model *m, const struct scop
 	json__close_array(j);
 }
 
+static void put_reading(struct json *j, const char *key, const struct model_reading *reading)
+{
+	if (!reading->known) {
+		json__null(j, key);
+		return;
+	}
+	json__open_object(j, key);
+	json__seconds(j, "time", reading->time, /*decimals=*/9);
+	json__uint(j, "rss", reading->rss);
+	json__close_object(j);
+}
+
+/* Writes the resident memory in the run with the highest reading; null: there are no readings. */
+static void put_host_json(struct json *j, const struct model *m, size_t scope)
+{
+	struct model_scope_host host;
+
+	if (!model__scope_host(m, scope, &host)) {
+		json__null(j, "host");
+		return;
+	}
+	json__open_object(j, "host");
+	json__uint(j, "readings", host.readings);
+	json__uint_or_null(j, "run", host.readings, host.run);
+	put_reading(j, "start", &host.start);
+	put_reading(j, "peak", &host.peak);
+	put_reading(j, "end", &host.end);
+	json__close_object(j);
+}
+
 static void put_run(struct json *j, const struct model *m, size_t run)
 {
 	struct model_scope_level l;
@@ -476,6 +556,7 @@ static void put_path(struct json *j, const struct model *m, const struct scope_l
 		json__null(j, "per_step");
 	}
 	put_highest(j, m, lines, scope);
+	put_host_json(j, m, scope);
 	json__close_object(j);
 }
 
