@@ -81,18 +81,17 @@ static void open_target(struct test *t)
 }
 
 /* Compares an object's name, and that both searches found it. */
-static void compare(struct test *t, const struct census_owners *l, const struct hold *h)
+static void compare(struct test *t, struct census_owners *l, const struct hold *h)
 {
-	const struct owned *o = census_owners__find(l, h->obj);
+	const uint32_t *o = census_owners__find(l, h->obj);
 	char name[4096] = "(no name)";
 
 	if (o)
-		snprintf(name, sizeof(name), "%s%s", l->text + o->path,
-			 l->roots[o->root & ROOT_MASK].suffix);
-	if (o && !strcmp(name, h->name) && o->root & OWNED_SAME)
+		census_owners__say(l, census_owners__place(l, *o), name, sizeof(name));
+	if (o && !strcmp(name, h->name) && *o & OWNED_SAME)
 		return;
 	if (t->wrong++ < 40)
-		print_error("%s%s: %s\n", h->name, o && !(o->root & OWNED_SAME) ? " (passing)" : "",
+		print_error("%s%s: %s\n", h->name, o && !(*o & OWNED_SAME) ? " (passing)" : "",
 			    name);
 }
 
@@ -154,14 +153,15 @@ static void check_recycled(const char *python)
 	assert_int_equal(t.addresses, 1);
 	for (unsigned i = 0; i < SEARCHES; i++) {
 		struct census_owners owners = { 0 };
-		const struct owned *found;
+		const uint32_t *found;
 		struct reading r;
 
 		assert_int_equal(reading__init(&r, &t.c, &o), 0);
 		assert_int_equal(census_owners__search(&r, &owners, NULL), 0);
 		found = census_owners__find(&owners, t.hold[0].obj);
 		assert_non_null(found);
-		if (text__starts(owners.text + found->path, "local handled exception"))
+		if (text__starts(owners.text + census_owners__place(&owners, *found)->path,
+				 "local handled exception"))
 			t.wrong++;
 		census_owners__fini(&owners);
 		reading__fini(&r);

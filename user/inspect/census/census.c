@@ -89,14 +89,31 @@ static bool is_not_imported(int err)
 
 /* ---- objects ---- */
 
+/* Numbers a tensor, unless the reading has the object already. */
+static int add_tensor(struct reading *reading, uint64_t obj, enum type_kind kind)
+{
+	uint64_t known;
+	uint32_t no;
+	int err;
+
+	if (map64__get(reading->seen, obj, &known))
+		return 0;
+	if (reading->objects.n >= CENSUS_MAX_TENSORS && !numbers__get(&reading->objects, obj, &no))
+		return -E2BIG;
+	err = reading__number(reading, obj, kind, &no);
+	reading->ntensors = reading->objects.n;
+	return err;
+}
+
 /* Adds an object to a list of at most max, unless the reading has it already. */
 static int add_object(struct reading *reading, struct found_list *list, size_t max, uint64_t obj,
 		      uint64_t type, enum type_kind kind)
 {
 	uint64_t known;
+	uint32_t no;
 	int err;
 
-	if (map64__get(reading->seen, obj, &known))
+	if (map64__get(reading->seen, obj, &known) || numbers__get(&reading->objects, obj, &no))
 		return 0;
 	if (list->n >= max)
 		return -E2BIG;
@@ -142,8 +159,7 @@ static int on_object(uint64_t obj, uint64_t type, void *ctx)
 	switch (walk->last[slot].kind) {
 	case TYPE_TENSOR:
 	case TYPE_WRAPPER:
-		return add_object(walk->reading, &walk->reading->tensors, CENSUS_MAX_TENSORS, obj,
-				  type, walk->last[slot].kind);
+		return add_tensor(walk->reading, obj, walk->last[slot].kind);
 	case TYPE_MODULE:
 		return add_object(walk->reading, &walk->reading->modules, CENSUS_MAX_MODULES, obj,
 				  type, TYPE_MODULE);
@@ -220,7 +236,7 @@ static int find_layout(struct reading *reading, uint64_t *objects, const char **
 	if (is_unknown_layout(err))
 		err = census__calibrate(reading, /*all=*/true, why); /* and unnamed ones */
 	for (int i = 1;
-	     is_unknown_layout(err) && reading->tensors.n < FEW_TENSORS && i < LAYOUT_TRIES; i++) {
+	     is_unknown_layout(err) && reading->ntensors < FEW_TENSORS && i < LAYOUT_TRIES; i++) {
 		pause_briefly();
 		walk_err = reading__check_time(reading) ?: walk_objects(reading, objects);
 		if (walk_err)
@@ -241,26 +257,19 @@ static int read_all(struct reading *reading, struct census_list *list, struct ce
 	err = walk_objects(reading, &state->objects) ?: census__name_objects(reading);
 	if (err)
 		return err;
-	if (!reading->tensors.n && !reading->nnamed && !reading->opts->memory) {
+	if (!reading->ntensors && !reading->nnamed && !reading->opts->memory) {
 		*why = reading->torn ? "the garbage collector runs all the time"
 				     : census__no_tensor;
 		return -EAGAIN;
 	}
-	if (reading->tensors.n || reading->nnamed)
+	if (reading->ntensors || reading->nnamed)
 		err = find_layout(reading, &state->objects, why);
 	if (!err)
 		err = census__read_tensors(reading, list);
 	if (err)
 		return err;
 	reading__forget_objects(reading);
-	return census__merge(reading, list->v, list->labels, list->n, state);
-}
-
-static void free_list(struct census_list *list)
-{
-	free(list->v);
-	free(list->labels);
-	free(list->wrapper);
+	return census__merge(reading, list, state);
 }
 
 int census__read(struct census *census, const struct census_opts *opts, struct census_state *ret,
@@ -298,7 +307,7 @@ int census__read(struct census *census, const struct census_opts *opts, struct c
 	state.know_grad = pytensors__know_grad(census->tensors);
 	*ret = state;
 out:
-	free_list(&list);
+	census_list__free(&list);
 	reading__fini(&reading);
 	return err;
 }

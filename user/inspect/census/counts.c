@@ -42,9 +42,9 @@ struct round {
 };
 
 /* True if a tensor was read, and is one element of a type that counts have. */
-static bool is_scalar(const struct pytensor *tensor)
+static bool is_scalar(const struct listed *tensor)
 {
-	return tensor->state == PYTENSOR_OK && tensor->numel == 1 &&
+	return tensor->state == PYTENSOR_OK && tensor->single &&
 	       job_steps__item_size(tensor->dtype) &&
 	       tensor->size == job_steps__item_size(tensor->dtype);
 }
@@ -54,7 +54,7 @@ static bool is_scalar(const struct pytensor *tensor)
 static void add_piece(struct round *round, const struct census_list *list, size_t i,
 		      struct census_optimizer *optimizer)
 {
-	const struct pytensor *tensor = &list->v[i];
+	const struct listed *tensor = &list->v[i];
 
 	if (tensor->state != PYTENSOR_TORN && tensor->state != PYTENSOR_BAD &&
 	    tensor->device_type) {
@@ -74,7 +74,7 @@ static void add_piece(struct round *round, const struct census_list *list, size_
 
 /* Keeps the addresses of the highest count, for job_steps__read_again(). Call it before
  * take_count(), which sets optimizer->count. */
-static void keep_place(struct census_optimizer *optimizer, const struct pytensor *tensor,
+static void keep_place(struct census_optimizer *optimizer, const struct listed *tensor,
 		       uint64_t count)
 {
 	if (count > optimizer->count)
@@ -90,9 +90,9 @@ static void take_counts(struct reading *reading, const struct census_list *list,
 			const struct round *round, uint64_t begin, uint64_t end)
 {
 	for (size_t i = 0; i < round->n; i++) {
-		const struct pytensor *tensor = &list->v[round->tensor_index[i]];
-		struct census_optimizer *optimizer =
-			&reading->counts[list->labels[round->tensor_index[i]].optimizer_no - 1];
+		const struct listed *tensor = &list->v[round->tensor_index[i]];
+		uint32_t no = list->labels[tensor->label].optimizer_no;
+		struct census_optimizer *optimizer = &reading->counts[no - 1];
 		uint64_t count;
 
 		/* optimizer->end is set if Python ints were counted, too. They were read at another
@@ -118,16 +118,18 @@ int census__read_counts(struct reading *reading, const struct census_list *list)
 	int err = -ENOMEM;
 
 	for (size_t i = 0; i < list->n; i++)
-		n += list->labels[i].optimizer_no != 0;
+		n += census_list__label(list, i)->optimizer_no != 0;
 	round.pieces = calloc(n + 1, sizeof(*round.pieces));
 	round.raw = calloc(n + 1, sizeof(*round.raw));
 	round.tensor_index = calloc(n + 1, sizeof(*round.tensor_index));
 	if (!round.pieces || !round.raw || !round.tensor_index)
 		goto out;
-	for (size_t i = 0; i < list->n; i++)
-		if (list->labels[i].optimizer_no)
-			add_piece(&round, list, i,
-				  &reading->counts[list->labels[i].optimizer_no - 1]);
+	for (size_t i = 0; i < list->n; i++) {
+		uint32_t no = census_list__label(list, i)->optimizer_no;
+
+		if (no)
+			add_piece(&round, list, i, &reading->counts[no - 1]);
+	}
 	begin = reading->clock();
 	err = round.n ? proc__readv(reading->census->proc, round.pieces, round.n) : 0;
 	if (!err)

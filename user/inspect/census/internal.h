@@ -3,6 +3,7 @@
 /* One reading of a process: its objects by type, the names that they get, and the list of tensors. */
 #include <errno.h>
 
+#include "base/numbers.h"
 #include "inspect/census.h"
 #include "inspect/pyobj.h"
 #include "inspect/pytensor.h"
@@ -69,7 +70,7 @@ struct label {
 	uint8_t kind; /* enum census_kind */
 	bool leaf;    /* a leaf of autograd's graph, so not an activation */
 	bool grad;    /* true: the gradient of the parent; false: a tensor inside the parent */
-	uint32_t parent_no;    /* 1 + index in census_list of the tensor that led to it; 0: none */
+	uint32_t parent_no; /* 1 + index in census_list.v of the tensor that led to it; 0: none */
 	uint32_t optimizer_no; /* 1 + index of the optimizer whose steps the tensor counts; 0: none */
 	uint32_t model_no;     /* 1 + index of the model that the tensor belongs to; 0: none */
 	uint32_t front_at; /* offset in name of the name within the model: 8 in "grad of fc.weight" */
@@ -109,8 +110,14 @@ struct reading {
 	uint64_t began, cpu_began; /* CLOCK_MONOTONIC, CPU time of this thread; ns */
 	uint64_t (*clock)(void);   /* clock of census_optimizer.begin and end */
 	struct map64 *types;	   /* type object -> enum type_kind */
-	struct map64 *seen;	   /* object -> enum type_kind, for objects in the lists below */
-	struct found_list tensors, modules, optimizers, caches;
+	/* Objects of tensors, and other objects that get a number: those of the search for holders.
+	 */
+	struct numbers objects;
+	uint8_t *kinds; /* enum type_kind by number; TYPE_OTHER: no tensor of the walk */
+	size_t capkinds;
+	size_t ntensors;    /* tensors of the walk; they have the first numbers */
+	struct map64 *seen; /* object -> enum type_kind, for objects in the lists below */
+	struct found_list modules, optimizers, caches;
 	struct census_optimizer *counts; /* one for each of optimizers; owned */
 	size_t ncounts;
 	struct named *named;
@@ -131,13 +138,48 @@ struct reading {
 	bool holders_cut; /* see census_state */
 };
 
+#define NO_OBJECT UINT32_MAX
+
+/* What a reading keeps of a struct pytensor. It is small, because there may be a million. */
+struct listed {
+	uint64_t impl, addr, size;
+	uint32_t obj;	/* number of the Python object to start from, or NO_OBJECT */
+	uint32_t label; /* index in census_list.labels */
+	uint32_t shape;
+	uint32_t ndim : 8;
+	uint32_t dtype : 6;
+	uint32_t device_type : 5;
+	uint32_t device_index : 6;
+	uint32_t state : 2; /* enum pytensor_state */
+	uint32_t context : 1;
+	uint32_t single : 1;  /* it has one element */
+	uint32_t grad : 1;    /* it has a gradient */
+	uint32_t grad_fn : 1; /* autograd's graph has a node for it */
+	uint32_t wrapper : 1; /* a subclass, which may contain tensors */
+};
+
 /* All tensors to read, each with its label. */
 struct census_list {
-	struct pytensor *v;
-	struct label *labels;
-	bool *wrapper;
+	struct listed *v;
 	size_t n, cap;
+	struct label *labels; /* the first is that of all tensors without a name */
+	size_t nlabels, caplabels;
+	uint64_t *storages; /* by label: the StorageImpl of a tensor with a label of its own */
+	size_t capstorages;
+	uint64_t *nodes; /* in autograd's graph, of tensors that were read */
+	size_t nnodes, capnodes;
 };
+
+/* The Python object of a tensor in the list; 0: none. */
+static inline uint64_t listed__obj(const struct reading *reading, const struct listed *tensor)
+{
+	return tensor->obj == NO_OBJECT ? 0 : reading->objects.keys[tensor->obj];
+}
+
+static inline const struct label *census_list__label(const struct census_list *list, size_t i)
+{
+	return &list->labels[list->v[i].label];
+}
 
 static inline bool type_kind__is_tensor(enum type_kind kind)
 {
@@ -166,8 +208,17 @@ int reading__kind_of(struct reading *reading, uint64_t obj, enum type_kind *ret)
 /* Adds a text to reading.text. *ret: its offset. 0, -ENOMEM or -E2BIG. */
 int reading__add_text(struct reading *reading, const char *s, uint32_t *ret);
 #define READING_KEY 512 /* bytes of an attribute's name; longer names are cut and end in ".." */
+/* Sets *ret to the number of an object. kind: what it is, if the object is new. 0 or -ENOMEM. */
+int reading__number(struct reading *reading, uint64_t obj, enum type_kind kind, uint32_t *ret);
 /* Text of a str object that names an attribute. 0 or -errno. */
 int reading__key(struct reading *reading, uint64_t key, char *buf, size_t size);
+
+/* Adds a label. *ret: its number. 0 or -ENOMEM. */
+int census_list__add_label(struct census_list *list, const struct label *label, uint32_t *ret);
+/* Sets *ret to the label of tensor i alone, for a change. It is valid until a label is added. 0 or
+ * -ENOMEM. */
+int census_list__own_label(struct census_list *list, size_t i, struct label **ret);
+void census_list__free(struct census_list *list); /* frees the contents */
 
 /* ---- a reading ---- */
 
@@ -175,8 +226,8 @@ int reading__key(struct reading *reading, uint64_t key, char *buf, size_t size);
  * in any case. 0 or -ENOMEM. */
 int reading__init(struct reading *reading, struct census *census, const struct census_opts *opts);
 void reading__fini(struct reading *reading);
-/* Frees the lists and maps of objects, because a million tensors take much memory. The lists'
- * lengths stay. Only texts can be added afterwards. */
+/* Frees the lists and maps of objects and the memory that was read, because a million tensors take
+ * much memory. The lists' lengths stay. Only texts can be added afterwards. */
 void reading__forget_objects(struct reading *reading);
 
 /* Parts of a reading, one file each. census.c calls them. */
@@ -220,13 +271,13 @@ int census__add_model(struct reading *reading, const struct nntree *tree, bool g
 /* Sets model_root.first_alike of all models. Call it when all tensors of modules have names. */
 int census__find_alike(struct reading *reading);
 /* Sets the paths of models to those of the variables that both searches found. */
-int census__reach_models(struct reading *reading, const struct census_owners *owners);
+int census__reach_models(struct reading *reading, struct census_owners *owners);
 /* Puts variables before the names of tensors in models that have names in common. */
 int census__front_names(struct reading *reading, struct census_list *list);
 /* Sets the models and fronts of *state. Their texts point into reading.text, so no text may be
  * added afterwards. */
 int census__take_models(struct reading *reading, struct census_state *state);
 
-/* merge.c: combines n tensors and their labels into storages. */
-int census__merge(struct reading *reading, const struct pytensor *tensors,
-		  const struct label *labels, size_t n, struct census_state *ret);
+/* merge.c: combines tensors and their labels into storages. Uses the memory of the list, which is
+ * empty afterwards. */
+int census__merge(struct reading *reading, struct census_list *list, struct census_state *ret);

@@ -8,16 +8,28 @@
 #include "base/array.h"
 #include "base/hash.h"
 #include "base/map64.h"
+#include "base/numbers.h"
 #include "inspect/census/internal.h"
 #include "inspect/proc.h"
 
-/* A tensor that is to be put into a storage. */
+/* A tensor that is to be put into a storage. It lies in the memory of the list, over tensors that
+ * have become candidates, and is later overwritten by storages. */
 struct cand {
 	uint64_t addr, size;
-	uint32_t ix; /* index of the tensor */
-	uint8_t kind, device_type, device_index;
-	bool leaf;
+	uint32_t ix; /* index of the tensor in the list */
+	uint32_t label, shape;
+	uint32_t ndim : 8;
+	uint32_t dtype : 6;
+	uint32_t device_type : 5;
+	uint32_t device_index : 6;
+	uint32_t kind : 3;
+	uint32_t leaf : 1;
+	uint32_t context : 1;
 };
+
+_Static_assert(sizeof(struct cand) <= sizeof(struct listed), "candidates lie in the list");
+_Static_assert(sizeof(struct census_tensor) <= sizeof(struct cand), "storages lie there, too");
+_Static_assert(CENSUS_KINDS <= 8, "a kind has 3 bits");
 
 /* Order by device and address. Among tensors at one address, the largest comes first, then the best
  * kind. */
@@ -44,66 +56,143 @@ static bool is_better(const struct label *a, const struct label *b)
 	return a->kind != b->kind ? a->kind < b->kind : a->name && !b->name;
 }
 
-/* Makes a candidate for each TensorImpl, with its best label. *ret and *count: the candidates,
- * which the caller frees. state: counts the tensors that could not be read. 0 or -ENOMEM. */
-static int find_candidates(const struct pytensor *tensors, const struct label *labels, size_t n,
-			   struct cand **ret, size_t *count, struct census_state *state)
+/* Lets a tensor's label and properties stand for a candidate. */
+static void describe_cand(struct cand *to, const struct listed *tensor, const struct label *label,
+			  uint32_t ix)
 {
-	struct map64 *impls = map64__new();
-	struct cand *candidates = calloc(n + 1, sizeof(*candidates));
-	size_t n_cand = 0;
-	uint64_t at;
-	int err = impls && candidates ? 0 : -ENOMEM;
+	to->ix = ix;
+	to->kind = label->kind;
+	to->label = tensor->label;
+	to->shape = tensor->shape;
+	to->ndim = tensor->ndim;
+	to->dtype = tensor->dtype;
+	to->context = tensor->context;
+}
 
-	for (size_t i = 0; !err && i < n; i++) {
-		/* Without a TensorImpl, the Python object has ended since it was found. */
-		bool ended = tensors[i].state == PYTENSOR_BAD && !tensors[i].impl;
+/* A parameter, for census__param(). */
+struct param {
+	uint64_t impl, storage;
+	uint32_t ix;	/* of the tensor in the list */
+	uint32_t owner; /* index of the storage that it is in; NO_OWNER: none */
+};
 
-		state->torn += tensors[i].state == PYTENSOR_TORN;
-		state->ended += ended;
-		state->unreadable += tensors[i].state == PYTENSOR_BAD && !ended;
-		if (tensors[i].state != PYTENSOR_OK)
-			continue;
-		/* Several Python objects can have one TensorImpl. */
-		if (map64__get(impls, tensors[i].impl, &at)) {
-			if (is_better(&labels[i], &labels[candidates[at].ix])) {
-				candidates[at].kind = labels[i].kind;
-				candidates[at].ix = i;
-			}
-			candidates[at].leaf |= labels[i].leaf;
-			continue;
-		}
-		err = map64__set(impls, tensors[i].impl, n_cand);
-		candidates[n_cand++] = (struct cand){
-			.addr = tensors[i].addr,
-			.size = tensors[i].size,
-			.ix = i,
-			.kind = labels[i].kind,
-			.leaf = labels[i].leaf,
-			.device_type = tensors[i].device_type,
-			.device_index = tensors[i].device_index,
+#define NO_OWNER UINT32_MAX
+
+struct params {
+	struct param *v; /* by ix */
+	size_t n, cap;
+};
+
+static int add_param(struct params *params, const struct listed *tensor, uint64_t storage,
+		     uint32_t ix)
+{
+	int err = array__grow(&params->v, &params->cap, params->n + 1, sizeof(*params->v));
+
+	if (!err)
+		params->v[params->n++] = (struct param){
+			.impl = tensor->impl, .storage = storage, .ix = ix, .owner = NO_OWNER
 		};
+	return err;
+}
+
+/* What merging works on: `memory` has the list's tensors, then candidates, then storages. */
+struct merge {
+	struct reading *reading;
+	const struct label *labels;
+	const uint64_t *storages; /* as in census_list */
+	char *memory;
+	size_t n; /* number of tensors, then of candidates, then of storages */
+	struct params params;
+};
+
+/* The three types overlap in memory, so they are copied. */
+static void load_cand(const struct merge *merge, size_t i, struct cand *ret)
+{
+	memcpy(ret, merge->memory + i * sizeof(*ret), sizeof(*ret));
+}
+
+static void store_cand(struct merge *merge, size_t i, const struct cand *cand)
+{
+	memcpy(merge->memory + i * sizeof(*cand), cand, sizeof(*cand));
+}
+
+/* Adds a tensor to a candidate that has the same TensorImpl, which several Python objects can
+ * have. */
+static void join_cand(struct merge *merge, size_t at, const struct listed *tensor, uint32_t ix)
+{
+	const struct label *label = &merge->labels[tensor->label];
+	struct cand cand;
+
+	load_cand(merge, at, &cand);
+	if (is_better(label, &merge->labels[cand.label]))
+		describe_cand(&cand, tensor, label, ix);
+	cand.leaf |= label->leaf;
+	store_cand(merge, at, &cand);
+}
+
+/* Makes a candidate for each TensorImpl, with its best label. state: counts the tensors that could
+ * not be read. 0 or -ENOMEM. */
+static int find_candidates(struct merge *merge, struct census_state *state)
+{
+	struct numbers impls = { 0 }; /* TensorImpl -> number of its candidate */
+	uint32_t at;
+	int err = 0;
+
+	for (size_t i = 0; err >= 0 && i < merge->n; i++) {
+		const struct label *label;
+		struct listed tensor;
+		struct cand cand;
+		bool ended;
+
+		memcpy(&tensor, merge->memory + i * sizeof(tensor), sizeof(tensor));
+		label = &merge->labels[tensor.label];
+		/* Without a TensorImpl, the Python object has ended since it was found. */
+		ended = tensor.state == PYTENSOR_BAD && !tensor.impl;
+		state->torn += tensor.state == PYTENSOR_TORN;
+		state->ended += ended;
+		state->unreadable += tensor.state == PYTENSOR_BAD && !ended;
+		if (tensor.state != PYTENSOR_OK)
+			continue;
+		if (label->kind == CENSUS_PARAMETER &&
+		    add_param(&merge->params, &tensor, merge->storages[tensor.label], i)) {
+			err = -ENOMEM;
+			break;
+		}
+		err = numbers__add(&impls, tensor.impl, &at);
+		if (!err)
+			join_cand(merge, at, &tensor, i);
+		if (err <= 0)
+			continue;
+		cand = (struct cand){ .addr = tensor.addr,
+				      .size = tensor.size,
+				      .leaf = label->leaf,
+				      .device_type = tensor.device_type,
+				      .device_index = tensor.device_index };
+		describe_cand(&cand, &tensor, label, i);
+		store_cand(merge, at, &cand);
 	}
-	map64__free(impls);
-	if (err) {
-		free(candidates);
-		return err;
-	}
-	*ret = candidates;
-	*count = n_cand;
-	return 0;
+	merge->n = impls.n;
+	numbers__fini(&impls);
+	return err < 0 ? err : 0;
 }
 
 /* The tensor that names a storage, and the number of others with different names. */
 struct best {
-	uint32_t ix, more;
-	uint32_t about; /* index of its census_about */
+	uint32_t label, shape, more;
 	/* If there are others: number of components at the start of the module's name that all of
 	 * them have; no_root: they belong to several models. */
 	uint32_t common;
+	uint8_t ndim, dtype;
 	bool no_root;
 	bool leaf; /* one of the tensors is a leaf of autograd's graph */
 };
+
+static struct best best_of(const struct cand *cand)
+{
+	return (struct best){
+		.label = cand->label, .shape = cand->shape, .ndim = cand->ndim, .dtype = cand->dtype
+	};
+}
 
 /* Number of components at the start that both names have, at most `most`. The root's name "" has
  * none. */
@@ -135,51 +224,24 @@ static bool is_inside(const struct census_tensor *storage, const struct cand *ca
 
 /* Compares another tensor of the storage: the better kind or a non-empty name wins. Among equals
  * the first stays and the others are counted. */
-static void compare_names(const struct reading *reading, const struct label *labels, uint32_t ix,
-			  uint8_t kind, struct census_tensor *tensor, struct best *best)
+static void compare_names(const struct merge *merge, const struct cand *cand,
+			  struct census_tensor *tensor, struct best *best)
 {
-	const char *now = reading->text + labels[best->ix].name,
-		   *other = reading->text + labels[ix].name;
+	const char *text = merge->reading->text;
+	const struct label *was = &merge->labels[best->label], *other = &merge->labels[cand->label];
+	bool leaf = best->leaf;
 
-	if (kind < tensor->kind || (kind == tensor->kind && !*now && *other)) {
-		*best = (struct best){ .ix = ix, .leaf = best->leaf };
-		tensor->kind = kind;
-	} else if (kind == tensor->kind && *other && strcmp(now, other)) {
-		best->common = common_part(reading->text + labels[best->ix].module,
-					   reading->text + labels[ix].module,
+	if (cand->kind < tensor->kind ||
+	    (cand->kind == tensor->kind && !text[was->name] && text[other->name])) {
+		*best = best_of(cand);
+		best->leaf = leaf;
+		tensor->kind = cand->kind;
+	} else if (cand->kind == tensor->kind && text[other->name] &&
+		   strcmp(text + was->name, text + other->name)) {
+		best->common = common_part(text + was->module, text + other->module,
 					   best->more ? best->common : UINT32_MAX);
-		best->no_root |= strcmp(reading->text + labels[best->ix].root,
-					reading->text + labels[ix].root) != 0;
+		best->no_root |= strcmp(text + was->root, text + other->root) != 0;
 		best->more++;
-	}
-}
-
-/* Groups sorted candidates into storages. owner: index of each tensor's storage. */
-static void group_storages(const struct reading *reading, const struct pytensor *tensors,
-			   const struct label *labels, const struct cand *candidates, size_t n,
-			   struct census_state *state, uint32_t *owner, struct best *best)
-{
-	for (size_t i = 0; i < n; i++) {
-		struct census_tensor *storage = state->ntensors
-							? &state->tensors[state->ntensors - 1]
-							: NULL;
-
-		if (!storage || !is_inside(storage, &candidates[i])) {
-			best[state->ntensors] = (struct best){ .ix = candidates[i].ix };
-			storage = &state->tensors[state->ntensors++];
-			storage->addr = candidates[i].addr;
-			storage->size = candidates[i].size;
-			storage->device_type = candidates[i].device_type;
-			storage->device_index = candidates[i].device_index;
-			storage->kind = candidates[i].kind;
-			storage->allocated = !tensors[candidates[i].ix].context;
-		} else {
-			compare_names(reading, labels, candidates[i].ix, candidates[i].kind,
-				      storage, &best[state->ntensors - 1]);
-		}
-		storage->views++;
-		best[state->ntensors - 1].leaf |= candidates[i].leaf;
-		owner[candidates[i].ix] = state->ntensors - 1;
 	}
 }
 
@@ -308,58 +370,118 @@ static int find_equal_abouts(const struct census_state *state, uint32_t *same)
 	return err;
 }
 
-/* Sets name, module, shape and type of all storages. */
-static int describe_storages(struct reading *reading, const struct pytensor *tensors,
-			     const struct label *labels, struct census_state *state,
-			     struct best *best)
+/* Describes a storage that has all its tensors, and adds its bytes to its model. *about: index of
+ * its census_about. 0 or -ENOMEM. */
+static int describe_storage(struct merge *merge, struct abouts *abouts, const struct best *best,
+			    struct census_tensor *storage, uint32_t *about)
 {
-	struct abouts abouts = { .at = map64__new(), .seed = hash__seed() };
-	uint32_t *same = NULL;
-	int err = abouts.at ? 0 : -ENOMEM;
+	struct reading *reading = merge->reading;
+	const struct label *label = &merge->labels[best->label];
+	struct about_key key = { .module = label->module,
+				 .cls = label->cls,
+				 .root = label->root,
+				 .shape = best->shape,
+				 .ndim = best->ndim,
+				 .dtype = best->dtype };
+	int err = name_several(reading, label, best->more, &key.name)
+			  ?: common_module(reading, best, &key);
 
-	for (size_t i = 0; !err && i < state->ntensors; i++) {
-		const struct pytensor *from = &tensors[best[i].ix];
-		const struct label *label = &labels[best[i].ix];
-		struct about_key key = { .module = label->module,
-					 .cls = label->cls,
-					 .root = label->root,
-					 .shape = from->shape,
-					 .ndim = from->ndim,
-					 .dtype = from->dtype };
+	if (label->model_no &&
+	    (storage->kind == CENSUS_PARAMETER || storage->kind == CENSUS_BUFFER))
+		reading->models[label->model_no - 1].bytes += storage->size;
+	/* A view of a graph's leaf is made by the graph, but its memory is not. */
+	if (storage->kind == CENSUS_ACTIVATION && best->leaf)
+		storage->kind = CENSUS_OTHER;
+	return err ?: abouts__index(abouts, &key, about);
+}
 
-		err = name_several(reading, label, best[i].more, &key.name)
-			      ?: common_module(reading, &best[i], &key);
-		err = err ?: abouts__index(&abouts, &key, &best[i].about);
+static struct census_tensor storage_of(const struct cand *cand)
+{
+	return (struct census_tensor){ .addr = cand->addr,
+				       .size = cand->size,
+				       .device_type = cand->device_type,
+				       .device_index = cand->device_index,
+				       .kind = cand->kind,
+				       .allocated = !cand->context };
+}
+
+ARRAY_COMPARE(by_ix, struct param, ix)
+
+/* Notes in which storage a parameter is. */
+static void set_owner(struct params *params, const struct cand *cand, size_t owner)
+{
+	struct param key = { .ix = cand->ix }, *param = NULL;
+
+	if (cand->kind == CENSUS_PARAMETER && params->n)
+		param = bsearch(&key, params->v, params->n, sizeof(key), by_ix);
+	if (param)
+		param->owner = (uint32_t)owner;
+}
+
+/* Groups the sorted candidates into storages, which take their place. about: gets the index of each
+ * storage's census_about. 0 or -ENOMEM. */
+static int group_storages(struct merge *merge, struct abouts *abouts, uint32_t *about)
+{
+	struct census_tensor storage = { 0 };
+	struct best best = { 0 };
+	size_t n = 0; /* storages, of which the last one is still in `storage` */
+	int err = 0;
+
+	for (size_t i = 0; !err && i < merge->n; i++) {
+		struct cand cand;
+
+		load_cand(merge, i, &cand);
+		if (n && is_inside(&storage, &cand)) {
+			compare_names(merge, &cand, &storage, &best);
+		} else {
+			if (n) {
+				err = describe_storage(merge, abouts, &best, &storage,
+						       &about[n - 1]);
+				memcpy(merge->memory + (n - 1) * sizeof(storage), &storage,
+				       sizeof(storage));
+			}
+			storage = storage_of(&cand);
+			best = best_of(&cand);
+			n++;
+		}
+		storage.views++;
+		best.leaf |= cand.leaf;
+		set_owner(&merge->params, &cand, n - 1);
 	}
-	err = err ?: make_abouts(reading, &abouts, state);
-	same = malloc((abouts.n + 1) * sizeof(*same));
-	if (!err)
-		err = same ? find_equal_abouts(state, same) : -ENOMEM;
-	for (size_t i = 0; !err && i < state->ntensors; i++) {
-		struct census_tensor *tensor = &state->tensors[i];
-
-		tensor->about = &state->about[same[best[i].about]];
-		/* A view of a graph's leaf is made by the graph, but its memory is not. */
-		if (tensor->kind == CENSUS_ACTIVATION && best[i].leaf)
-			tensor->kind = CENSUS_OTHER;
+	if (!err && n) {
+		err = describe_storage(merge, abouts, &best, &storage, &about[n - 1]);
+		memcpy(merge->memory + (n - 1) * sizeof(storage), &storage, sizeof(storage));
 	}
-	map64__free(abouts.at);
-	free(abouts.v);
-	free(same);
+	merge->n = n;
 	return err;
 }
 
-/* Adds the bytes of parameters and buffers to their models. */
-static void sum_models(struct reading *reading, const struct label *labels,
-		       const struct census_state *state, const struct best *best)
+/* Makes the storages of the candidates, with their descriptions. 0 or -ENOMEM; they are in
+ * merge->memory. */
+static int make_storages(struct merge *merge, struct census_state *state)
 {
-	for (size_t i = 0; i < state->ntensors; i++) {
-		const struct label *label = &labels[best[i].ix];
+	struct abouts abouts = { .at = map64__new(), .seed = hash__seed() };
+	uint32_t *about = malloc((merge->n + 1) * sizeof(*about)), *same = NULL;
+	int err = -ENOMEM;
 
-		if (label->model_no && (state->tensors[i].kind == CENSUS_PARAMETER ||
-					state->tensors[i].kind == CENSUS_BUFFER))
-			reading->models[label->model_no - 1].bytes += state->tensors[i].size;
+	if (!abouts.at || !about)
+		goto out;
+	err = group_storages(merge, &abouts, about) ?: make_abouts(merge->reading, &abouts, state);
+	if (err)
+		goto out;
+	same = malloc((abouts.n + 1) * sizeof(*same));
+	err = same ? find_equal_abouts(state, same) : -ENOMEM;
+	for (size_t i = 0; !err && i < merge->n; i++) {
+		struct census_tensor *storage = (struct census_tensor *)(void *)merge->memory + i;
+
+		storage->about = &state->about[same[about[i]]];
 	}
+out:
+	map64__free(abouts.at);
+	free(abouts.v);
+	free(about);
+	free(same);
+	return err;
 }
 
 /* Adds up the storages by device and kind. They are sorted by device. */
@@ -389,8 +511,7 @@ static int sum_devices(struct census_state *state)
 }
 
 /* Indexes the parameters for census__param(). */
-static int index_params(const struct pytensor *tensors, const struct label *labels, size_t n,
-			const uint32_t *owner, struct census_state *state)
+static int index_params(const struct params *params, struct census_state *state)
 {
 	int err = 0;
 
@@ -398,12 +519,14 @@ static int index_params(const struct pytensor *tensors, const struct label *labe
 	state->param_storages = map64__new();
 	if (!state->params || !state->param_storages)
 		return -ENOMEM;
-	for (size_t i = 0; !err && i < n; i++)
-		if (labels[i].kind == CENSUS_PARAMETER && tensors[i].state == PYTENSOR_OK &&
-		    owner[i] != UINT32_MAX)
-			err = map64__set(state->params, tensors[i].impl, owner[i])
-				      ?: map64__set(state->param_storages, tensors[i].impl,
-						    tensors[i].storage);
+	for (size_t i = 0; !err && i < params->n; i++) {
+		const struct param *param = &params->v[i];
+
+		if (param->owner != NO_OWNER)
+			err = map64__set(state->params, param->impl, param->owner)
+				      ?: map64__set(state->param_storages, param->impl,
+						    param->storage);
+	}
 	return err;
 }
 
@@ -423,35 +546,44 @@ static int take_held(const struct reading *reading, struct census_state *state)
 	return 0;
 }
 
-/* owner[i]: index of the storage of tensor i. best[i]: the tensor that names storage i. */
-int census__merge(struct reading *reading, const struct pytensor *tensors,
-		  const struct label *labels, size_t n, struct census_state *state)
+/* Gives memory that is not used any more back. */
+static void shrink(struct merge *merge, size_t size)
 {
-	struct cand *candidates = NULL;
-	uint32_t *owner = malloc((n + 1) * sizeof(*owner));
-	struct best *best = NULL;
-	size_t n_candidates = 0;
-	int err = -ENOMEM;
+	char *memory = realloc(merge->memory, (merge->n + 1) * size);
 
-	if (!owner)
-		goto out;
-	memset(owner, 0xff, n * sizeof(*owner)); /* UINT32_MAX: in no storage */
-	err = find_candidates(tensors, labels, n, &candidates, &n_candidates, state);
+	if (memory)
+		merge->memory = memory;
+}
+
+int census__merge(struct reading *reading, struct census_list *list, struct census_state *state)
+{
+	struct merge merge = { .reading = reading,
+			       .labels = list->labels,
+			       .storages = list->storages,
+			       .memory = (char *)list->v,
+			       .n = list->n };
+	int err;
+
+	list->v = NULL;
+	list->n = list->cap = 0;
+	err = find_candidates(&merge, state);
 	if (err)
 		goto out;
-	state->tensors = calloc(n_candidates + 1, sizeof(*state->tensors));
-	best = calloc(n_candidates + 1, sizeof(*best));
-	err = -ENOMEM;
-	if (!state->tensors || !best)
+	shrink(&merge, sizeof(struct cand));
+	if (merge.n)
+		qsort(merge.memory, merge.n, sizeof(struct cand), by_place);
+	err = make_storages(&merge, state);
+	if (err)
 		goto out;
-	qsort(candidates, n_candidates, sizeof(*candidates), by_place);
-	group_storages(reading, tensors, labels, candidates, n_candidates, state, owner, best);
-	sum_models(reading, labels, state, best);
-	err = describe_storages(reading, tensors, labels, state, best) ?: sum_devices(state);
+	shrink(&merge, sizeof(struct census_tensor));
+	state->tensors = (struct census_tensor *)(void *)merge.memory;
+	state->ntensors = merge.n;
+	merge.memory = NULL;
+	err = sum_devices(state);
 	if (err)
 		goto out;
 	state->storage_at = pytensors__storage_at(reading->census->tensors);
-	err = index_params(tensors, labels, n, owner, state) ?: take_held(reading, state);
+	err = index_params(&merge.params, state) ?: take_held(reading, state);
 	if (err)
 		goto out;
 	err = census__take_models(reading, state);
@@ -460,9 +592,8 @@ int census__merge(struct reading *reading, const struct pytensor *tensors,
 	state->text = reading->text;
 	reading->text = NULL;
 out:
-	free(best);
-	free(candidates);
-	free(owner);
+	free(merge.memory);
+	free(merge.params.v);
 	return err;
 }
 

@@ -72,7 +72,7 @@ int census__find_alike(struct reading *reading)
 	return err;
 }
 
-int census__reach_models(struct reading *reading, const struct census_owners *owners)
+int census__reach_models(struct reading *reading, struct census_owners *owners)
 {
 	char path[CENSUS_NAME_ROOM];
 	size_t n_paths = 0;
@@ -80,15 +80,15 @@ int census__reach_models(struct reading *reading, const struct census_owners *ow
 
 	for (size_t i = 0; !err && i < reading->nmodels && n_paths < PATHS_MAX; i++) {
 		struct model_root *model = &reading->models[i];
-		const struct owned *owned = model->has_tensors
-						    ? census_owners__find(owners, model->root)
-						    : NULL;
+		const uint32_t *owned = model->has_tensors
+						? census_owners__find(owners, model->root)
+						: NULL;
 
 		/* Both searches have to find the model at the same place. */
-		if (!owned || !(owned->root & OWNED_SAME))
+		if (!owned || !(*owned & OWNED_SAME))
 			continue;
-		snprintf(path, sizeof(path), "%s%s", owners->text + owned->path,
-			 owners->roots[owned->root & ROOT_MASK].suffix);
+		census_owners__say(owners, census_owners__place(owners, *owned), path,
+				   sizeof(path));
 		err = reading__add_text(reading, path, &model->path);
 		n_paths++;
 	}
@@ -217,7 +217,8 @@ int census__front_names(struct reading *reading, struct census_list *list)
 		return -ENOMEM;
 	err = choose_fronts(reading) ?: set_fronts(reading);
 	for (size_t i = 0; !err && reading->census->nfronts && i < list->n; i++) {
-		struct label *label = &list->labels[i];
+		/* Tensors that share a label have no model. */
+		struct label *label = &list->labels[list->v[i].label];
 		const struct model_root *model = label->model_no
 							 ? &reading->models[label->model_no - 1]
 							 : NULL;

@@ -301,33 +301,11 @@ void census_owners__fini(struct census_owners *owners)
 	free(owners->kinds);
 	free(owners->slots);
 	free(owners->nodes);
+	free(owners->places);
 	free(owners->owned);
 	free(owners->fresh);
 	free(owners->memory);
 	free(owners->text);
-}
-
-/* Paths are made in the order of the search, so the first place of an object comes first. */
-static int by_obj_and_path(const void *a, const void *b)
-{
-	const struct owned *x = a, *y = b;
-
-	if (x->obj != y->obj)
-		return x->obj < y->obj ? -1 : 1;
-	return (x->path > y->path) - (x->path < y->path);
-}
-
-/* Sorts the tensors found. Each stays once, where the search found it first. */
-static void sort_owned(struct census_owners *owners)
-{
-	size_t n = 0;
-
-	if (owners->nowned)
-		qsort(owners->owned, owners->nowned, sizeof(*owners->owned), by_obj_and_path);
-	for (size_t i = 0; i < owners->nowned; i++)
-		if (!n || owners->owned[i].obj != owners->owned[n - 1].obj)
-			owners->owned[n++] = owners->owned[i];
-	owners->nowned = n;
 }
 
 int census_owners__search(struct reading *reading, struct census_owners *owners,
@@ -358,6 +336,5 @@ int census_owners__search(struct reading *reading, struct census_owners *owners,
 		return census_owners__fatal(err) ? err : 0;
 	err = add_roots(owners) ?: search_queue(owners);
 	end_search(owners);
-	sort_owned(owners);
 	return err;
 }

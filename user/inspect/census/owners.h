@@ -77,16 +77,23 @@ struct root {
 	char *suffix; /* end of the names: " in main (train.py:31)"; "" for globals */
 };
 
-/* A tensor, or a model's root module, and the place where the search found it. */
-struct owned {
-	uint64_t obj;
-	uint32_t path, root; /* as in struct node; root also has the OWNED_ bits */
+/* A place where the search found tensors or the root modules of models. */
+struct place {
+	uint32_t path, root; /* as in struct node */
+	bool is_state;	     /* as in struct node */
 };
 
-#define ROOT_MASK (UINT32_MAX >> 3)
-#define OWNED_STATE (1u << 29) /* node.is_state */
+/* Where an object is: the number of its place, from 1 on, and these bits. 0: the search did not
+ * find it. */
+#define PLACE_MASK (UINT32_MAX >> 2)
 #define OWNED_AGAIN (1u << 30) /* the second search found the tensor */
 #define OWNED_SAME (1u << 31)  /* the second search found the tensor at the same place */
+
+/* A tensor that only the second search found. */
+struct fresh {
+	uint64_t grad_fn;
+	struct place place;
+};
 
 /* Memory of an object that is no tensor, such as a bytes object. */
 struct owned_memory {
@@ -109,10 +116,12 @@ struct census_owners {
 	size_t nnodes, capnodes;
 	struct root *roots;
 	size_t nroots, caproots;
-	struct owned *owned; /* found by the first search; at its end sorted by object, each once */
-	size_t nowned, capowned;
-	/* Tensors that only the second search found; obj: the tensor's grad_fn. */
-	struct owned *fresh;
+	struct place *places; /* of the first search; many objects share one */
+	size_t nplaces, capplaces;
+	uint32_t *owned; /* where the first search found an object, by its number in the reading */
+	size_t nowned;
+	size_t expected; /* number that follows that of the object looked up last */
+	struct fresh *fresh;
 	size_t nfresh, capfresh;
 	struct owned_memory *memory; /* with census_opts.memory */
 	size_t nmemory, capmemory;
@@ -136,8 +145,17 @@ struct census_owners {
  * case. */
 int census_owners__search(struct reading *reading, struct census_owners *owners,
 			  struct census_owners *before);
-/* The place of a tensor that the first search found. NULL: the search did not find the tensor. */
-struct owned *census_owners__find(const struct census_owners *owners, uint64_t obj);
+/* Where the first search found a tensor or a model: a place and bits. NULL: it did not. */
+uint32_t *census_owners__find(struct census_owners *owners, uint64_t obj);
+static inline const struct place *census_owners__place(const struct census_owners *owners,
+						       uint32_t owned)
+{
+	return &owners->places[(owned & PLACE_MASK) - 1];
+}
+
+/* Writes the name of a place: its path and the end of its root. */
+void census_owners__say(const struct census_owners *owners, const struct place *place, char *buf,
+			size_t size);
 void census_owners__fini(struct census_owners *owners);
 
 /* ---- owners_found.c ---- */

@@ -67,31 +67,76 @@ static int make_path(struct census_owners *owners, struct child *child, uint32_t
 	return 0;
 }
 
-ARRAY_COMPARE(by_obj, struct owned, obj)
-
-struct owned *census_owners__find(const struct census_owners *owners, uint64_t obj)
+/* Sets *ret to the number of an object. Containers often hold objects in the order in which they
+ * were made, and so do the collector's lists: their numbers follow each other. */
+static bool find_number(struct census_owners *owners, uint64_t obj, uint32_t *ret)
 {
-	struct owned key = { .obj = obj };
+	const struct numbers *objects = &owners->reading->objects;
 
-	return owners->nowned ? bsearch(&key, owners->owned, owners->nowned, sizeof(key), by_obj)
-			      : NULL;
+	if (owners->expected < objects->n && objects->keys[owners->expected] == obj)
+		*ret = (uint32_t)owners->expected;
+	else if (!numbers__get(objects, obj, ret))
+		return false;
+	owners->expected = *ret + 1;
+	return true;
 }
 
-/* The first search: records a tensor or model with its place. */
+uint32_t *census_owners__find(struct census_owners *owners, uint64_t obj)
+{
+	uint32_t no;
+
+	if (!find_number(owners, obj, &no) || no >= owners->nowned || !owners->owned[no])
+		return NULL;
+	return &owners->owned[no];
+}
+
+void census_owners__say(const struct census_owners *owners, const struct place *place, char *buf,
+			size_t size)
+{
+	snprintf(buf, size, "%s%s", owners->text + place->path, owners->roots[place->root].suffix);
+}
+
+/* Sets *ret to the number of a place, from 1 on. Objects of one container share a place: they are
+ * added one after another. 0 or -ENOMEM. */
+static int add_place(struct census_owners *owners, const struct place *place, uint32_t *ret)
+{
+	const struct place *last = owners->nplaces ? &owners->places[owners->nplaces - 1] : NULL;
+	int err = 0;
+
+	if (!last || last->path != place->path || last->root != place->root ||
+	    last->is_state != place->is_state) {
+		err = owners->nplaces < PLACE_MASK - 1
+			      ? array__grow(&owners->places, &owners->capplaces,
+					    owners->nplaces + 1, sizeof(*owners->places))
+			      : -ENOMEM;
+		if (!err)
+			owners->places[owners->nplaces++] = *place;
+	}
+	*ret = (uint32_t)owners->nplaces;
+	return err;
+}
+
+/* The first search: records a tensor or model with its place. Paths are made in the order of the
+ * search: the first path that was made counts. */
 static int add_owned(struct census_owners *owners, struct child *child, uint64_t obj)
 {
-	uint32_t path;
-	int err = make_path(owners, child, &path)
-			  ?: array__grow(&owners->owned, &owners->capowned, owners->nowned + 1,
-					 sizeof(*owners->owned));
+	struct place place = { .root = child->holder->root,
+			       .is_state = child->holder->is_state || child->is_state };
+	uint32_t no, was;
+	int err = make_path(owners, child, &place.path);
 
-	if (!err)
-		owners->owned[owners->nowned++] = (struct owned){
-			obj, path,
-			child->holder->root |
-				(child->holder->is_state || child->is_state ? OWNED_STATE : 0)
-		};
-	return err;
+	if (!err && !find_number(owners, obj, &no))
+		err = reading__number(owners->reading, obj, TYPE_OTHER, &no);
+	if (err)
+		return err;
+	err = array__grow_zero(&owners->owned, &owners->nowned, (size_t)no + 1,
+			       sizeof(*owners->owned));
+	if (err)
+		return err;
+	was = owners->owned[no];
+	if (was && census_owners__place(owners, was)->path <= place.path)
+		return 0;
+	return add_place(owners, &place, &owners->owned[no]);
 }
 
 /* Records the graph of a tensor that only the second search found. The graph's node is read at
@@ -99,65 +144,71 @@ static int add_owned(struct census_owners *owners, struct child *child, uint64_t
 static int add_fresh(struct census_owners *owners, struct child *child, uint64_t obj)
 {
 	struct pytensor tensor = { .obj = obj };
-	uint32_t path;
+	struct fresh fresh = { .place.root = child->holder->root };
 	int err = owners->nfresh < FRESH_MAX
 			  ? pytensors__read(owners->reading->census->tensors, &tensor, 1)
 			  : 0;
 
 	if (err || tensor.state != PYTENSOR_OK || !tensor.grad_fn)
 		return err;
-	err = make_path(owners, child, &path)
+	fresh.grad_fn = tensor.grad_fn;
+	err = make_path(owners, child, &fresh.place.path)
 		      ?: array__grow(&owners->fresh, &owners->capfresh, owners->nfresh + 1,
 				     sizeof(*owners->fresh));
 	if (!err)
-		owners->fresh[owners->nfresh++] = (struct owned){ tensor.grad_fn, path,
-								  child->holder->root };
+		owners->fresh[owners->nfresh++] = fresh;
 	return err;
 }
 
 /* The two searches found a tensor at different paths: the first at was, the second at path with
  * suffix. If one path begins at a function's variable and the other at a global, the function ran
  * during one search only, and the global's path counts. */
-static int take_global(struct census_owners *before, struct owned *was, const char *path,
+static int take_global(struct census_owners *before, uint32_t *was, const char *path,
 		       const char *suffix)
 {
-	bool was_local = text__starts(before->text + was->path, "local ");
+	struct place place = *census_owners__place(before, *was);
+	bool was_local = text__starts(before->text + place.path, "local ");
 	size_t len = strlen(path) + 1;
+	uint32_t no;
 	int err = 0;
 
 	if (was_local == text__starts(path, "local ") || (was_local && *suffix))
 		return 0;
-	if (was_local && before->text_len >= len &&
-	    !memcmp(before->text + before->text_len - len, path, len))
-		was->path = before->text_len - len; /* the text was just added for another tensor */
-	else if (was_local)
-		err = census_owners__add_text(before, path, &was->path);
-	if (was_local)
-		was->root = before->globals | (was->root & ~ROOT_MASK);
-	was->root |= OWNED_SAME;
+	*was |= OWNED_SAME;
+	if (!was_local)
+		return 0;
+	if (before->text_len >= len && !memcmp(before->text + before->text_len - len, path, len))
+		place.path = before->text_len - len; /* just added for another tensor */
+	else
+		err = census_owners__add_text(before, path, &place.path);
+	place.root = before->globals;
+	err = err ?: add_place(before, &place, &no);
+	if (!err)
+		*was = (*was & ~PLACE_MASK) | no;
 	return err;
 }
 
 /* The second search: notes in the first one's list whether the tensor is where it was. */
 static int compare_found(struct census_owners *owners, struct child *child, uint64_t obj)
 {
-	struct owned *was = census_owners__find(owners->before, obj);
+	uint32_t *was = census_owners__find(owners->before, obj), path;
 	const char *suffix = owners->roots[child->holder->root].suffix;
-	uint32_t path;
+	const struct place *place;
 	int err;
 
 	if (!was) /* a new tensor, which may have replaced another one */
 		return add_fresh(owners, child, obj);
-	if (was->root & OWNED_AGAIN)
+	if (*was & OWNED_AGAIN)
 		return 0;
-	was->root |= OWNED_AGAIN;
+	*was |= OWNED_AGAIN;
 	err = make_path(owners, child, &path);
 	if (err)
 		return err;
-	if (strcmp(owners->before->text + was->path, owners->text + path) ||
-	    strcmp(owners->before->roots[was->root & ROOT_MASK].suffix, suffix))
+	place = census_owners__place(owners->before, *was);
+	if (strcmp(owners->before->text + place->path, owners->text + path) ||
+	    strcmp(owners->before->roots[place->root].suffix, suffix))
 		return take_global(owners->before, was, owners->text + path, suffix);
-	was->root |= OWNED_SAME;
+	*was |= OWNED_SAME;
 	return 0;
 }
 
@@ -299,7 +350,7 @@ int census_owners__add_rest(struct census_owners *owners, const struct node *hol
 
 int census_owners__open_root(struct census_owners *owners, const char *suffix, uint32_t *ret)
 {
-	int err = owners->nroots < ROOT_MASK
+	int err = owners->nroots < UINT32_MAX
 			  ? array__grow(&owners->roots, &owners->caproots, owners->nroots + 1,
 					sizeof(*owners->roots))
 			  : -E2BIG;

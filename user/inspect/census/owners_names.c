@@ -30,34 +30,74 @@ void census_owners__free(struct census_owners *o)
 	free(o);
 }
 
-/* Sets the name of a tensor. Tensors of one container share the name's text. names: path -> offset
- * of the name. */
-static int set_name(struct reading *reading, struct label *label,
-		    const struct census_owners *owners, const struct owned *owned,
-		    struct map64 *names)
+/* Libraries keep gradients in attributes of their own: FSDP's unsharded_accumulated_grad,
+ * Megatron's main_grad. */
+static bool is_gradient(const char *path)
+{
+	const char *word = strrchr(path, '.');
+	size_t len = word ? strlen(word) : 0;
+
+	return len >= strlen("_grad") &&
+	       (!strcmp(word + len - strlen("_grad"), "_grad") || !strcmp(word, ".grad"));
+}
+
+/* What a place says of its tensors. */
+struct place_name {
+	uint32_t name;	/* offset of its text; 0: not made yet */
+	uint32_t label; /* of tensors that had no label of their own; 0: not made yet */
+};
+
+/* Sets name and role in a label by the place of its tensor. */
+static int label_by_place(struct reading *reading, const struct census_owners *owners,
+			  const struct place *place, struct place_name *known, struct label *label)
 {
 	char name[CENSUS_NAME_ROOM];
-	uint64_t known;
+	int err = 0;
+
+	if (!known->name) {
+		census_owners__say(owners, place, name, sizeof(name));
+		err = reading__add_text(reading, name, &known->name);
+	}
+	label->name = known->name;
+	if (place->is_state)
+		label->kind = CENSUS_OPTIMIZER;
+	else if (is_gradient(owners->text + place->path))
+		label->kind = CENSUS_GRADIENT;
+	return err;
+}
+
+/* Names a tensor by its place. Tensors of one place that had no label share the new one. names: by
+ * place. */
+static int name_by_place(struct reading *reading, struct census_list *list, size_t i,
+			 const struct census_owners *owners, uint32_t owned,
+			 struct place_name *names)
+{
+	const struct place *place = census_owners__place(owners, owned);
+	struct place_name *known = &names[place - owners->places];
+	struct label label;
 	int err;
 
-	if (map64__get(names, owned->path, &known)) {
-		label->name = (uint32_t)known;
-		return 0;
+	if (list->v[i].label)
+		return label_by_place(reading, owners, place, known,
+				      &list->labels[list->v[i].label]);
+	if (!known->label) {
+		label = list->labels[0];
+		err = label_by_place(reading, owners, place, known, &label)
+			      ?: census_list__add_label(list, &label, &known->label);
+		if (err)
+			return err;
 	}
-	snprintf(name, sizeof(name), "%s%s", owners->text + owned->path,
-		 owners->roots[owned->root & ROOT_MASK].suffix);
-	err = reading__add_text(reading, name, &label->name);
-	return err ?: map64__set(names, owned->path, label->name);
+	list->v[i].label = known->label;
+	return 0;
 }
 
 /* ---- tensors that replace others ---- */
 
 /* A hash of the path and the root's text, which name a place in both searches. */
-static uint64_t hash_place(const struct census_owners *owners, const struct owned *owned,
+static uint64_t hash_place(const struct census_owners *owners, const struct place *place,
 			   struct hash_seed seed)
 {
-	const char *path = owners->text + owned->path,
-		   *suffix = owners->roots[owned->root & ROOT_MASK].suffix;
+	const char *path = owners->text + place->path, *suffix = owners->roots[place->root].suffix;
 
 	return hash__bytes(seed, path, strlen(path)) +
 	       31 * hash__bytes(seed, suffix, strlen(suffix));
@@ -70,24 +110,27 @@ static int keep_replaced(struct reading *reading, const struct census_owners *be
 {
 	struct hash_seed seed = hash__seed();
 	struct map64 *places = map64__new();
+	bool *used = calloc(before->nplaces + 1, sizeof(*used));
 	char name[CENSUS_NAME_ROOM];
 	uint64_t known;
-	int err = places ? 0 : -ENOMEM;
+	int err = places && used ? 0 : -ENOMEM;
 
 	for (size_t i = 0; !err && i < before->nowned; i++)
-		if (!i || before->owned[i].path != before->owned[i - 1].path)
-			err = map64__set(places, hash_place(before, &before->owned[i], seed), i);
+		used[before->owned[i] & PLACE_MASK] = true;
+	for (size_t i = 0; !err && i < before->nplaces; i++)
+		if (used[i + 1])
+			err = map64__set(places, hash_place(before, &before->places[i], seed), i);
+	free(used);
 	reading->passing = calloc(after->nfresh + 1, sizeof(*reading->passing));
 	if (!err && !reading->passing)
 		err = -ENOMEM;
 	for (size_t i = 0; !err && i < after->nfresh; i++) {
-		const struct owned *owned = &after->fresh[i];
+		const struct fresh *fresh = &after->fresh[i];
 
-		if (!map64__get(places, hash_place(after, owned, seed), &known))
+		if (!map64__get(places, hash_place(after, &fresh->place, seed), &known))
 			continue;
-		snprintf(name, sizeof(name), "%s%s", after->text + owned->path,
-			 after->roots[owned->root & ROOT_MASK].suffix);
-		reading->passing[reading->npassing].grad_fn = owned->obj;
+		census_owners__say(after, &fresh->place, name, sizeof(name));
+		reading->passing[reading->npassing].grad_fn = fresh->grad_fn;
 		err = reading__add_text(reading, name, &reading->passing[reading->npassing].name);
 		reading->npassing += !err;
 	}
@@ -170,40 +213,26 @@ static int take_memory(struct reading *reading, const struct census_owners *befo
 	return err;
 }
 
-/* Libraries keep gradients in attributes of their own: FSDP's unsharded_accumulated_grad,
- * Megatron's main_grad. */
-static bool is_gradient(const char *path)
-{
-	const char *word = strrchr(path, '.');
-	size_t len = word ? strlen(word) : 0;
-
-	return len >= strlen("_grad") &&
-	       (!strcmp(word + len - strlen("_grad"), "_grad") || !strcmp(word, ".grad"));
-}
-
 /* Searches again, and names the tensors that are at the same place as in the first search. */
 int census__name_owners(struct reading *reading, struct census_list *list,
 			struct census_owners *before)
 {
-	struct map64 *names = map64__new();
+	struct place_name *names = NULL;
 	struct census_owners after = { 0 };
-	int err = names ? census_owners__search(reading, &after, before) : -ENOMEM;
+	int err = census_owners__search(reading, &after, before);
 
+	if (!err) {
+		names = calloc(before->nplaces + 1, sizeof(*names));
+		err = names ? 0 : -ENOMEM;
+	}
 	for (size_t i = 0; !err && i < list->n; i++) {
-		const struct pytensor *tensor = &list->v[i];
-		const struct owned *owned;
+		const struct listed *tensor = &list->v[i];
+		const struct label *label = census_list__label(list, i);
 
-		if (!tensor->obj || tensor->state != PYTENSOR_OK ||
-		    list->labels[i].kind != CENSUS_OTHER || list->labels[i].name)
+		if (tensor->obj >= before->nowned || !(before->owned[tensor->obj] & OWNED_SAME) ||
+		    tensor->state != PYTENSOR_OK || label->kind != CENSUS_OTHER || label->name)
 			continue;
-		owned = census_owners__find(before, tensor->obj);
-		if (!owned || !(owned->root & OWNED_SAME))
-			continue;
-		err = set_name(reading, &list->labels[i], before, owned, names);
-		if (owned->root & OWNED_STATE)
-			list->labels[i].kind = CENSUS_OPTIMIZER;
-		else if (is_gradient(before->text + owned->path))
-			list->labels[i].kind = CENSUS_GRADIENT;
+		err = name_by_place(reading, list, i, before, before->owned[tensor->obj], names);
 	}
 	reading->holders_cut = before->cut || before->full || after.cut || after.full;
 	if (err)
@@ -215,6 +244,6 @@ int census__name_owners(struct reading *reading, struct census_list *list,
 		err = err ?: take_memory(reading, before, &after);
 out:
 	census_owners__fini(&after);
-	map64__free(names);
+	free(names);
 	return err;
 }

@@ -98,8 +98,13 @@ int reading__type_kind(struct reading *reading, uint64_t type, enum type_kind *r
 int reading__kind_of(struct reading *reading, uint64_t obj, enum type_kind *ret)
 {
 	uint64_t known, type;
+	uint32_t no;
 	int err;
 
+	if (numbers__get(&reading->objects, obj, &no) && reading->kinds[no] != TYPE_OTHER) {
+		*ret = reading->kinds[no];
+		return 0;
+	}
 	*ret = TYPE_OTHER;
 	if (map64__get(reading->seen, obj, &known)) {
 		*ret = known;
@@ -109,6 +114,18 @@ int reading__kind_of(struct reading *reading, uint64_t obj, enum type_kind *ret)
 	if (err)
 		return err == -ESRCH || err == -EPERM || err == -ENOMEM ? err : 0;
 	return reading__type_kind(reading, type, ret);
+}
+
+int reading__number(struct reading *reading, uint64_t obj, enum type_kind kind, uint32_t *ret)
+{
+	int is_new = numbers__add(&reading->objects, obj, ret);
+
+	if (is_new <= 0)
+		return is_new;
+	if (array__grow(&reading->kinds, &reading->capkinds, reading->objects.n, 1))
+		return -ENOMEM;
+	reading->kinds[*ret] = kind;
+	return 0;
 }
 
 /* ---- labels ---- */
@@ -145,6 +162,40 @@ int reading__key(struct reading *reading, uint64_t key, char *buf, size_t size)
 	return 0;
 }
 
+/* ---- the list of tensors ---- */
+
+int census_list__add_label(struct census_list *list, const struct label *label, uint32_t *ret)
+{
+	int err = array__grow(&list->labels, &list->caplabels, list->nlabels + 1,
+			      sizeof(*list->labels))
+			  ?: array__grow(&list->storages, &list->capstorages, list->nlabels + 1,
+					 sizeof(*list->storages));
+
+	if (err)
+		return err;
+	*ret = (uint32_t)list->nlabels;
+	list->storages[list->nlabels] = 0;
+	list->labels[list->nlabels++] = *label;
+	return 0;
+}
+
+int census_list__own_label(struct census_list *list, size_t i, struct label **ret)
+{
+	struct label copy = *census_list__label(list, i);
+	int err = list->v[i].label ? 0 : census_list__add_label(list, &copy, &list->v[i].label);
+
+	*ret = err ? NULL : &list->labels[list->v[i].label];
+	return err;
+}
+
+void census_list__free(struct census_list *list)
+{
+	free(list->v);
+	free(list->labels);
+	free(list->storages);
+	free(list->nodes);
+}
+
 /* ---- a reading ---- */
 
 int reading__init(struct reading *reading, struct census *census, const struct census_opts *opts)
@@ -172,16 +223,19 @@ int reading__init(struct reading *reading, struct census *census, const struct c
 
 void reading__forget_objects(struct reading *reading)
 {
+	memcache__release(reading->census->cache);
 	map64__free(reading->types);
 	map64__free(reading->seen);
 	map64__free(reading->by_obj);
-	free(reading->tensors.v);
+	numbers__fini(&reading->objects);
+	free(reading->kinds);
 	free(reading->modules.v);
 	free(reading->optimizers.v);
 	free(reading->caches.v);
 	free(reading->named);
 	reading->types = reading->seen = reading->by_obj = NULL;
-	reading->tensors.v = reading->modules.v = reading->optimizers.v = reading->caches.v = NULL;
+	reading->kinds = NULL;
+	reading->modules.v = reading->optimizers.v = reading->caches.v = NULL;
 	reading->named = NULL;
 }
 

@@ -95,10 +95,13 @@ static int add_gradients(struct reading *reading, const struct census_list *list
 	size_t from = keepers->n, n = from;
 	int err;
 
-	for (size_t i = 0; i < list->n; i++)
-		if (list->labels[i].kind == CENSUS_PARAMETER && list->labels[i].name &&
-		    list->v[i].obj && list->v[i].grad)
-			add_keeper(keepers, list->v[i].obj, list->labels[i].name);
+	for (size_t i = 0; i < list->n; i++) {
+		const struct label *label = census_list__label(list, i);
+
+		if (label->kind == CENSUS_PARAMETER && label->name && list->v[i].obj != NO_OBJECT &&
+		    list->v[i].grad)
+			add_keeper(keepers, listed__obj(reading, &list->v[i]), label->name);
+	}
 	err = pytensors__read(reading->census->tensors, keepers->v + from, keepers->n - from);
 	if (err)
 		return err;
@@ -124,7 +127,7 @@ static int make_room(struct keepers *k, const struct reading *reading,
 	size_t most = reading->npassing + 1; /* an array is never empty */
 
 	for (size_t i = 0; i < list->n; i++)
-		most += list->v[i].grad_fn || list->labels[i].kind == CENSUS_PARAMETER;
+		most += list->v[i].grad_fn || census_list__label(list, i)->kind == CENSUS_PARAMETER;
 	k->v = calloc(most, sizeof(*k->v));
 	k->name = calloc(most, sizeof(*k->name));
 	k->grad_fn = calloc(most, sizeof(*k->grad_fn));
@@ -140,10 +143,13 @@ static int find_keepers(struct reading *reading, const struct census_list *list,
 
 	if (err)
 		return err;
-	for (size_t i = 0; i < list->n; i++)
-		if (list->v[i].obj && list->v[i].state == PYTENSOR_OK && list->v[i].grad_fn &&
-		    is_lasting(reading->text + list->labels[i].name))
-			add_keeper(k, list->v[i].obj, list->labels[i].name);
+	for (size_t i = 0; i < list->n; i++) {
+		uint32_t name = census_list__label(list, i)->name;
+
+		if (list->v[i].obj != NO_OBJECT && list->v[i].state == PYTENSOR_OK &&
+		    list->v[i].grad_fn && is_lasting(reading->text + name))
+			add_keeper(k, listed__obj(reading, &list->v[i]), name);
+	}
 	err = pytensors__read(reading->census->tensors, k->v, k->n)
 		      ?: add_gradients(reading, list, k);
 	if (err)
@@ -167,16 +173,14 @@ static int find_graph(struct reading *reading, const struct census_list *list,
 	struct pygraph_opts opts = { .object = reading->census->function ? on_object : NULL,
 				     .go_on = check_time,
 				     .ctx = reading };
-	uint64_t *roots = calloc(list->n + keepers->n + 1, sizeof(*roots));
-	size_t n = 0;
+	uint64_t *roots = calloc(list->nnodes + keepers->n + 1, sizeof(*roots));
+	size_t n = list->nnodes;
 	int err;
 
 	if (!roots)
 		return -ENOMEM;
-	for (size_t i = 0; i < list->n; i++)
-		if (list->v[i].grad_fn &&
-		    (list->v[i].state == PYTENSOR_OK || list->v[i].state == PYTENSOR_NO_STORAGE))
-			roots[n++] = list->v[i].grad_fn;
+	if (n)
+		memcpy(roots, list->nodes, n * sizeof(*roots));
 	for (size_t i = 0; i < keepers->n; i++)
 		roots[n++] = keepers->grad_fn[i];
 	pymem__forget(&reading->mem);
@@ -255,26 +259,49 @@ out:
 
 /* ---- the list of tensors ---- */
 
-/* Adds a tensor to the list: its Python object obj or, without one, its TensorImpl impl. */
-static int add_tensor(struct census_list *list, uint64_t obj, uint64_t impl,
-		      const struct label *label, bool wrapper)
+static int add_listed(struct census_list *list, const struct listed *tensor)
 {
-	size_t cap[3] = { list->cap, list->cap, list->cap };
-	int err;
+	int err = list->n < 3 * (size_t)CENSUS_MAX_TENSORS
+			  ? array__grow(&list->v, &list->cap, list->n + 1, sizeof(*list->v))
+			  : -E2BIG;
 
-	if (list->n >= 3 * (size_t)CENSUS_MAX_TENSORS)
-		return -E2BIG;
-	err = array__grow(&list->v, &cap[0], list->n + 1, sizeof(*list->v))
-		      ?: array__grow(&list->labels, &cap[1], list->n + 1, sizeof(*list->labels));
 	if (!err)
-		err = array__grow(&list->wrapper, &cap[2], list->n + 1, sizeof(*list->wrapper));
-	if (err)
-		return err;
-	list->cap = cap[0];
-	list->v[list->n] = (struct pytensor){ .obj = obj, .impl = impl };
-	list->labels[list->n] = *label;
-	list->wrapper[list->n++] = wrapper;
-	return 0;
+		list->v[list->n++] = *tensor;
+	return err;
+}
+
+/* Adds a tensor with a label to the list: its Python object obj or, without one, its TensorImpl
+ * impl. */
+static int add_tensor(struct reading *reading, struct census_list *list, uint64_t obj,
+		      uint64_t impl, const struct label *label, bool wrapper)
+{
+	struct listed tensor = { .impl = impl, .obj = NO_OBJECT, .wrapper = wrapper };
+	int err = obj ? reading__number(reading, obj, TYPE_OTHER, &tensor.obj) : 0;
+
+	if (!err)
+		err = census_list__add_label(list, label, &tensor.label)
+			      ?: add_listed(list, &tensor);
+	return err;
+}
+
+/* Keeps what was read of a tensor in the list. */
+static void take_tensor(struct census_list *list, struct listed *to, const struct pytensor *from)
+{
+	if (to->label)
+		list->storages[to->label] = from->storage;
+	to->impl = from->impl;
+	to->addr = from->addr;
+	to->size = from->size;
+	to->shape = from->shape;
+	to->ndim = from->ndim;
+	to->dtype = from->dtype;
+	to->device_type = from->device_type;
+	to->device_index = from->device_index;
+	to->state = from->state;
+	to->context = from->context;
+	to->single = from->numel == 1;
+	to->grad = from->grad != 0;
+	to->grad_fn = from->grad_fn != 0;
 }
 
 /* Adds the saved tensors of a graph to the list. */
@@ -282,20 +309,27 @@ static int add_saved(struct reading *reading, struct census_list *list, const st
 		     const struct keepers *k)
 {
 	uint32_t *names = calloc(graph->nsaved + 1, sizeof(*names));
-	size_t from = list->n;
-	int err = names ? add_names(reading, graph, k, names) : -ENOMEM;
+	struct pytensor *tensors = calloc(graph->nsaved + 1, sizeof(*tensors));
+	struct label *labels = calloc(graph->nsaved + 1, sizeof(*labels));
+	int err = names && tensors && labels ? add_names(reading, graph, k, names) : -ENOMEM;
 
 	for (size_t i = 0; !err && i < graph->nsaved; i++) {
-		struct label label = { .kind = CENSUS_OTHER, .leaf = graph->saved[i].leaf };
-
-		err = add_tensor(list, 0, graph->saved[i].impl, &label, /*wrapper=*/false);
+		labels[i] = (struct label){ .kind = CENSUS_OTHER, .leaf = graph->saved[i].leaf };
+		tensors[i].impl = graph->saved[i].impl;
 	}
 	if (err)
 		goto out;
-	err = pytensors__read(reading->census->tensors, list->v + from, graph->nsaved)
-		      ?: label_saved(reading, graph, names, list->v + from, list->labels + from);
+	err = pytensors__read(reading->census->tensors, tensors, graph->nsaved)
+		      ?: label_saved(reading, graph, names, tensors, labels);
+	for (size_t i = 0; !err && i < graph->nsaved; i++) {
+		err = add_tensor(reading, list, 0, tensors[i].impl, &labels[i], /*wrapper=*/false);
+		if (!err)
+			take_tensor(list, &list->v[list->n - 1], &tensors[i]);
+	}
 out:
 	free(names);
+	free(tensors);
+	free(labels);
 	return err;
 }
 
@@ -331,10 +365,11 @@ struct variables {
 static bool is_nameless_tensor(void *ctx, uint64_t obj)
 {
 	struct reading *reading = ctx;
-	uint64_t kind, i;
+	uint64_t i;
+	uint32_t no;
 
-	return map64__get(reading->seen, obj, &kind) && type_kind__is_tensor(kind) &&
-	       !map64__get(reading->by_obj, obj, &i);
+	return numbers__get(&reading->objects, obj, &no) &&
+	       type_kind__is_tensor(reading->kinds[no]) && !map64__get(reading->by_obj, obj, &i);
 }
 
 /* Reads the main module's dictionary; no entries if it cannot be read. */
@@ -401,23 +436,34 @@ out:
 	return err;
 }
 
-/* Sets by_obj: object -> index in the list, for tensors without a name. */
-static int index_nameless(const struct census_list *list, struct map64 *by_obj)
+/* Sets by_obj: object -> index in the list, for the tensors of variables that have no name. now: n
+ * tensors of variables. */
+static int index_nameless(const struct reading *reading, const struct census_list *list,
+			  const struct pytensor *now, size_t n, struct map64 *by_obj)
 {
-	int err = 0;
+	bool *wanted = calloc(reading->objects.n + 1, sizeof(*wanted));
+	uint32_t no;
+	int err = wanted ? 0 : -ENOMEM;
 
-	for (size_t i = 0; !err && i < list->n; i++)
-		if (list->v[i].obj && list->v[i].state == PYTENSOR_OK &&
-		    list->labels[i].kind == CENSUS_OTHER && !list->labels[i].name)
-			err = map64__set(by_obj, list->v[i].obj, i);
+	for (size_t i = 0; !err && i < n; i++)
+		if (numbers__get(&reading->objects, now[i].obj, &no))
+			wanted[no] = true;
+	for (size_t i = 0; !err && i < list->n; i++) {
+		const struct label *label = census_list__label(list, i);
+
+		if (list->v[i].obj != NO_OBJECT && wanted[list->v[i].obj] &&
+		    list->v[i].state == PYTENSOR_OK && label->kind == CENSUS_OTHER && !label->name)
+			err = map64__set(by_obj, listed__obj(reading, &list->v[i]), i);
+	}
+	free(wanted);
 	return err;
 }
 
 /* True if two readings are of the same tensor with the same memory. */
-static bool same_tensor(const struct pytensor *a, const struct pytensor *b)
+static bool same_tensor(const struct listed *a, const struct pytensor *b)
 {
 	return a->state == PYTENSOR_OK && b->state == PYTENSOR_OK && a->impl == b->impl &&
-	       a->storage == b->storage && a->addr == b->addr && a->size == b->size;
+	       a->addr == b->addr && a->size == b->size;
 }
 
 /* Text of a variable: "local x in GPT.forward (gpt.py:52)", "global x". */
@@ -440,15 +486,18 @@ static int set_names(struct reading *reading, struct census_list *list,
 		     const struct pytensor *now, const bool *before, const bool *after)
 {
 	char text[64 + PYOBJ_MAX_STRING];
+	struct label *label;
 	uint64_t ix;
 	int err = 0;
 
 	for (size_t i = 0; !err && i < locals->n + locals->nglobals; i++) {
 		if (!before[i] || !after[i] || !map64__get(by_obj, now[i].obj, &ix) ||
-		    list->labels[ix].name || !same_tensor(&list->v[ix], &now[i]))
+		    census_list__label(list, ix)->name || !same_tensor(&list->v[ix], &now[i]))
 			continue;
 		err = variable_text(reading, locals, i, text, sizeof(text))
-			      ?: reading__add_text(reading, text, &list->labels[ix].name);
+			      ?: census_list__own_label(list, ix, &label);
+		if (!err)
+			err = reading__add_text(reading, text, &label->name);
 		if (reading__is_local(err))
 			err = 0;
 	}
@@ -471,7 +520,8 @@ static int name_variables(struct reading *reading, struct census_list *list,
 	for (size_t i = 0; i < n; i++)
 		now[i].obj = i < locals->n ? locals->v[i].obj
 					   : locals->globals[i - locals->n].value;
-	err = index_nameless(list, by_obj) ?: check_variables(reading, locals, before);
+	err = index_nameless(reading, list, now, n, by_obj)
+		      ?: check_variables(reading, locals, before);
 	if (err)
 		goto out;
 	err = pytensors__read(reading->census->tensors, now, n)
@@ -487,8 +537,9 @@ out:
 
 /* ---- reading the tensors ---- */
 
-#define SAMPLES 200 /* tensors used to find the layout, of each kind */
-#define ENOUGH 8    /* named samples that suffice */
+#define LISTED_AT_ONCE 8192 /* tensors in one call of pytensors__read() */
+#define SAMPLES 200	    /* tensors used to find the layout, of each kind */
+#define ENOUGH 8	    /* named samples that suffice */
 #define WRAPPED_DEPTH 3
 #define DESCR_MEMBER 40	 /* PyMemberDescrObject.d_member */
 #define MEMBER_OFFSET 16 /* PyMemberDef.offset */
@@ -512,9 +563,9 @@ int census__calibrate(struct reading *reading, bool all, const char **why)
 	/* Unnamed tensors come and go; use them only if there are few others, or these say nothing:
 	 * weights that are offloaded have no memory. */
 	unnamed = all || n < ENOUGH;
-	for (i = 0; unnamed && i < reading->tensors.n && n < 2 * SAMPLES;
-	     i += 1 + reading->tensors.n / SAMPLES)
-		objs[n++] = reading->tensors.v[i].obj;
+	for (i = 0; unnamed && i < reading->ntensors && n < 2 * SAMPLES;
+	     i += 1 + reading->ntensors / SAMPLES)
+		objs[n++] = reading->objects.keys[i];
 	err = pytensors__calibrate(reading->census->tensors, objs, n, why);
 	/* Success if the layout is known, even if gradients are not. */
 	return pytensors__calibrated(reading->census->tensors) ? 0 : err;
@@ -524,29 +575,50 @@ int census__calibrate(struct reading *reading, bool all, const char **why)
 static int list_tensors(struct reading *reading, struct census_list *list)
 {
 	static const struct label unnamed = { .kind = CENSUS_OTHER };
+	uint32_t no;
 	uint64_t i;
-	int err = 0;
+	int err = census_list__add_label(list, &unnamed, &no);
 
 	for (size_t k = 0; !err && k < reading->nnamed; k++)
-		err = add_tensor(list, reading->named[k].obj, 0, &reading->named[k].label,
+		err = add_tensor(reading, list, reading->named[k].obj, 0, &reading->named[k].label,
 				 reading->named[k].wrapper);
-	for (size_t k = 0; !err && !reading->opts->named_only && k < reading->tensors.n; k++)
-		if (!map64__get(reading->by_obj, reading->tensors.v[k].obj, &i))
-			err = add_tensor(list, reading->tensors.v[k].obj, 0, &unnamed,
-					 /*wrapper=*/false);
+	for (size_t k = 0; !err && !reading->opts->named_only && k < reading->ntensors; k++)
+		if (!map64__get(reading->by_obj, reading->objects.keys[k], &i))
+			err = add_listed(list, &(struct listed){ .obj = (uint32_t)k });
 	return err;
 }
 
-/* Adds the gradients of tensors [from, to). */
-static int add_grads(struct reading *reading, struct census_list *list, size_t from, size_t to)
+/* A tensor that was read, and the address of its Python object and of its gradient; 0: none. */
+struct lead {
+	size_t i; /* in the list */
+	uint64_t obj, grad;
+};
+
+/* Tensors that have a gradient or may contain tensors. */
+struct leads {
+	struct lead *v;
+	size_t n, cap;
+};
+
+/* What pytensors__read() needs to read a tensor of the list. */
+static struct pytensor start_of(const struct reading *reading, const struct listed *tensor)
+{
+	if (tensor->obj == NO_OBJECT)
+		return (struct pytensor){ .impl = tensor->impl };
+	return (struct pytensor){ .obj = listed__obj(reading, tensor) };
+}
+
+/* Adds the gradients that tensors led to. */
+static int add_grads(struct reading *reading, struct census_list *list, const struct leads *leads)
 {
 	char name[CENSUS_NAME_ROOM];
 	int err = 0;
 
-	for (size_t i = from; !err && i < to; i++) {
-		struct label label = list->labels[i];
+	for (size_t k = 0; !err && k < leads->n; k++) {
+		size_t i = leads->v[k].i;
+		struct label label = *census_list__label(list, i);
 
-		if (!list->v[i].grad || list->v[i].state == PYTENSOR_BAD ||
+		if (!leads->v[k].grad || list->v[i].state == PYTENSOR_BAD ||
 		    list->v[i].state == PYTENSOR_TORN)
 			continue;
 		label.kind = CENSUS_GRADIENT;
@@ -558,7 +630,9 @@ static int add_grads(struct reading *reading, struct census_list *list, size_t f
 			err = reading__add_text(reading, name, &label.name);
 			label.front_at += strlen("grad of ");
 		}
-		err = err ?: add_tensor(list, 0, list->v[i].grad, &label, /*wrapper=*/true);
+		err = err
+			      ?: add_tensor(reading, list, 0, leads->v[k].grad, &label,
+					    /*wrapper=*/true);
 	}
 	return err;
 }
@@ -592,7 +666,7 @@ static int slot_offset(struct reading *reading, uint64_t type, const char *name,
 static int add_inner(struct reading *reading, struct census_list *list, size_t outer, uint64_t obj,
 		     const char *name, enum type_kind kind)
 {
-	struct label label = list->labels[outer];
+	struct label label = *census_list__label(list, outer);
 	char text[CENSUS_NAME_ROOM];
 	int err;
 
@@ -608,7 +682,7 @@ static int add_inner(struct reading *reading, struct census_list *list, size_t o
 		if (err)
 			return err;
 	}
-	return add_tensor(list, obj, 0, &label, kind == TYPE_WRAPPER);
+	return add_tensor(reading, list, obj, 0, &label, kind == TYPE_WRAPPER);
 }
 
 /* Adds the tensors inside a wrapper. */
@@ -645,16 +719,18 @@ static int open_wrapper(struct reading *reading, struct census_list *list, size_
 	return reading__is_local(err) ? 0 : err;
 }
 
-/* Adds the tensors inside the wrappers among [from, to). */
-static int open_wrappers(struct reading *reading, struct census_list *list, size_t from, size_t to)
+/* Adds the tensors inside the wrappers among those that leads has. */
+static int open_wrappers(struct reading *reading, struct census_list *list,
+			 const struct leads *leads)
 {
 	int err = 0;
 
-	for (size_t i = from; !err && i < to; i++) {
-		uint64_t obj = list->v[i].obj ?: list->v[i].pyobj;
+	for (size_t k = 0; !err && k < leads->n; k++) {
+		size_t i = leads->v[k].i;
+		uint64_t obj = leads->v[k].obj;
 		enum type_kind kind;
 
-		if (!list->wrapper[i] || !obj || list->v[i].state == PYTENSOR_BAD)
+		if (!list->v[i].wrapper || !obj || list->v[i].state == PYTENSOR_BAD)
 			continue;
 		err = reading__kind_of(reading, obj, &kind);
 		if (!err && kind == TYPE_WRAPPER)
@@ -664,14 +740,14 @@ static int open_wrappers(struct reading *reading, struct census_list *list, size
 }
 
 /* True if a second reading of a gradient and of its tensor has the same gradient, with the same
- * memory. grad: first reading of the gradient. */
+ * memory. grad, storage: first reading of the gradient. */
 static bool has_same_grad(const struct pytensor *owner_again, const struct pytensor *grad_again,
-			  const struct pytensor *grad)
+			  const struct listed *grad, uint64_t storage)
 {
 	if (owner_again->state == PYTENSOR_BAD || owner_again->state == PYTENSOR_TORN ||
 	    owner_again->grad != grad->impl)
 		return false;
-	return grad_again->state == grad->state && grad_again->storage == grad->storage &&
+	return grad_again->state == grad->state && grad_again->storage == storage &&
 	       grad_again->addr == grad->addr;
 }
 
@@ -688,19 +764,19 @@ static int confirm_grads(struct reading *reading, struct census_list *list)
 	int err = -ENOMEM;
 
 	for (size_t i = 0; i < list->n; i++)
-		n += list->labels[i].grad;
+		n += census_list__label(list, i)->grad;
 	owners = calloc(2 * n + 1, sizeof(*owners));
 	if (!gone || !owners)
 		goto out;
 	grads = owners + n;
 	for (size_t i = 0; i < list->n; i++) {
-		const struct pytensor *owner;
+		const struct label *label = census_list__label(list, i);
+		const struct listed *owner;
 
-		if (!list->labels[i].grad)
+		if (!label->grad)
 			continue;
-		owner = &list->v[list->labels[i].parent_no - 1];
-		owners[n_read] = (struct pytensor){ .obj = owner->obj,
-						    .impl = owner->obj ? 0 : owner->impl };
+		owner = &list->v[label->parent_no - 1];
+		owners[n_read] = start_of(reading, owner);
 		grads[n_read++] = (struct pytensor){ .impl = list->v[i].impl };
 	}
 	err = pytensors__read(reading->census->tensors, owners, n)
@@ -709,15 +785,16 @@ static int confirm_grads(struct reading *reading, struct census_list *list)
 		goto out;
 	n_read = 0;
 	for (size_t i = 0; i < list->n; i++) {
-		const struct label *label = &list->labels[i];
+		const struct label *label = census_list__label(list, i);
 
 		gone[i] = label->parent_no && gone[label->parent_no - 1];
 		if (label->grad) {
-			gone[i] |= !has_same_grad(&owners[n_read], &grads[n_read], &list->v[i]);
+			gone[i] |= !has_same_grad(&owners[n_read], &grads[n_read], &list->v[i],
+						  list->storages[list->v[i].label]);
 			n_read++;
 		}
 		if (gone[i])
-			list->labels[i] = (struct label){ .kind = CENSUS_OTHER };
+			list->v[i].label = 0;
 	}
 out:
 	free(owners);
@@ -725,32 +802,77 @@ out:
 	return err;
 }
 
+/* Keeps the i-th tensor of the list, its node in autograd's graph, and what else it leads to. */
+static int take_read(struct reading *reading, struct census_list *list, size_t i,
+		     const struct pytensor *from, struct leads *leads)
+{
+	struct listed *to = &list->v[i];
+	struct lead lead = { .i = i, .obj = listed__obj(reading, to) ?: from->pyobj };
+	int err = 0;
+
+	take_tensor(list, to, from);
+	if (from->grad_fn && (from->state == PYTENSOR_OK || from->state == PYTENSOR_NO_STORAGE)) {
+		err = array__grow(&list->nodes, &list->capnodes, list->nnodes + 1,
+				  sizeof(*list->nodes));
+		if (!err)
+			list->nodes[list->nnodes++] = from->grad_fn;
+	}
+	lead.grad = from->grad;
+	if (err || (!lead.grad && !to->wrapper))
+		return err;
+	err = array__grow(&leads->v, &leads->cap, leads->n + 1, sizeof(*leads->v));
+	if (!err)
+		leads->v[leads->n++] = lead;
+	return err;
+}
+
+/* Reads the tensors from index `from` on, some thousands at once. */
+static int read_from(struct reading *reading, struct census_list *list, size_t from,
+		     struct leads *leads)
+{
+	struct pytensor *tensors = calloc(LISTED_AT_ONCE, sizeof(*tensors));
+	int err = tensors ? 0 : -ENOMEM;
+
+	for (size_t n; !err && from < list->n; from += n) {
+		n = list->n - from < LISTED_AT_ONCE ? list->n - from : LISTED_AT_ONCE;
+		for (size_t k = 0; k < n; k++)
+			tensors[k] = start_of(reading, &list->v[from + k]);
+		err = pytensors__read(reading->census->tensors, tensors, n);
+		for (size_t k = 0; !err && k < n; k++)
+			err = take_read(reading, list, from + k, &tensors[k], leads);
+	}
+	free(tensors);
+	return err;
+}
+
 /* Reads the tensors of the list, then adds and reads their gradients and the contents of wrappers,
  * which may be wrappers again. */
 static int read_listed(struct reading *reading, struct census_list *list)
 {
+	struct leads leads = { 0 };
 	size_t from = 0, to;
 	int err = 0;
 
 	pymem__forget(&reading->mem);
 	for (int depth = 0; from < list->n && depth < WRAPPED_DEPTH; depth++) {
 		to = list->n;
-		err = reading__check_time(reading)
-			      ?: pytensors__read(reading->census->tensors, list->v + from,
-						 to - from);
+		leads.n = 0;
+		err = reading__check_time(reading) ?: read_from(reading, list, from, &leads);
 		if (err)
-			return err;
-		err = add_grads(reading, list, from, to) ?: open_wrappers(reading, list, from, to);
+			goto out;
+		err = add_grads(reading, list, &leads) ?: open_wrappers(reading, list, &leads);
 		if (err)
-			return err;
+			goto out;
 		from = to;
 	}
 	/* The last level is read but not searched for wrappers. */
 	if (from < list->n)
-		err = pytensors__read(reading->census->tensors, list->v + from, list->n - from);
-	if (err)
-		return err;
-	return confirm_grads(reading, list) ?: census__read_counts(reading, list);
+		err = read_from(reading, list, from, &leads);
+	if (!err)
+		err = confirm_grads(reading, list) ?: census__read_counts(reading, list);
+out:
+	free(leads.v);
+	return err;
 }
 
 /* Searches variables and containers before the tensors are read and again after, then reads

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "inspect/proc.h"
 
@@ -39,6 +41,16 @@ void memcache__forget(struct memcache *cache)
 {
 	for (size_t i = 0; i < NBLOCKS; i++)
 		cache->tag[i] = NO_BLOCK;
+}
+
+void memcache__release(struct memcache *cache)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uintptr_t begin = ((uintptr_t)cache->data + page - 1) & ~(page - 1),
+		  end = (uintptr_t)(cache->data + NBLOCKS) & ~(page - 1);
+
+	memcache__forget(cache);
+	madvise((void *)begin, end - begin, MADV_DONTNEED); /* it only costs memory if this fails */
 }
 
 /* Reads len bytes that lie within one block. */

@@ -12,6 +12,8 @@ struct memcache *memcache__new(const struct proc *proc); /* borrows proc. NULL o
 void memcache__free(struct memcache *cache);		 /* accepts NULL */
 /* Drops all blocks. */
 void memcache__forget(struct memcache *cache);
+/* Drops all blocks, and gives their memory back until blocks are read again. */
+void memcache__release(struct memcache *cache);
 /* Reads through the cache, all or nothing: 0, -EFAULT, -ESRCH, -EPERM. */
 int memcache__read(struct memcache *cache, uint64_t addr, void *buf, size_t len);
 /* Reads the process's memory itself and drops the cached blocks of this range. Returns as

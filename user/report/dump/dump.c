@@ -329,6 +329,44 @@ static int cmp_size(const void *a, const void *b)
 	return x->tensor->addr < y->tensor->addr ? -1 : 1;
 }
 
+static int cmp_order(const void *a, const void *b, void *rows)
+{
+	const struct dump_row *v = rows;
+
+	return cmp_size(&v[*(const uint32_t *)a], &v[*(const uint32_t *)b]);
+}
+
+/* Sorts rows with cmp_size(). Sorts their indices, then moves each row to its place, because sorting
+ * a million rows themselves takes the memory of half of them again. Returns 0 or -ENOMEM. */
+static int sort_rows(struct dump_row *rows, size_t n)
+{
+	uint32_t *order = malloc((n + 1) * sizeof(*order));
+
+	if (!order)
+		return -ENOMEM;
+	for (size_t i = 0; i < n; i++)
+		order[i] = (uint32_t)i;
+	if (n)
+		qsort_r(order, n, sizeof(*order), cmp_order, rows);
+	/* order[i]: the row that belongs at i. Rows change places in cycles. */
+	for (size_t i = 0; i < n; i++) {
+		struct dump_row first = rows[i];
+		size_t at = i;
+
+		while (order[at] != i) {
+			size_t from = order[at];
+
+			rows[at] = rows[from];
+			order[at] = (uint32_t)at;
+			at = from;
+		}
+		rows[at] = first;
+		order[at] = (uint32_t)at;
+	}
+	free(order);
+	return 0;
+}
+
 int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, struct dump *ret,
 	       const char **why)
 {
@@ -356,8 +394,9 @@ int dump__read(struct census *c, struct cudaalloc *alloc, uint64_t limit_ns, str
 	err = make_rows(&dump, &old_blocks, &blocks);
 	if (err)
 		goto out;
-	if (dump.nrows)
-		qsort(dump.rows, dump.nrows, sizeof(*dump.rows), cmp_size);
+	err = sort_rows(dump.rows, dump.nrows);
+	if (err)
+		goto out;
 	*ret = dump;
 out:
 	if (err)
@@ -558,7 +597,10 @@ int dump__group(struct dump *d, enum dump_by by, struct dump_row **ret, size_t *
 				.device = i,
 				.kind = CENSUS_OTHER,
 			};
-	qsort(rows, n_rows, sizeof(*rows), cmp_size);
+	if (sort_rows(rows, n_rows)) {
+		free(rows);
+		return -ENOMEM;
+	}
 	*ret = rows;
 	*n = n_rows;
 	return 0;
