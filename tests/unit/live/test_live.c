@@ -1196,6 +1196,36 @@ static void test_bands(void **state)
 	world__free(&w);
 }
 
+/* The begin that all names have goes where the rest is a word or a number. */
+static void test_prefix_of_bands(void **state)
+{
+	static const struct {
+		const char *names[3];
+		size_t prefix;
+	} cases[] = {
+		{ { "train/forward", "train/step", "train/forward" }, 6 },
+		{ { "rollout1", "rollout2", "rollout12" }, 7 },
+		{ { "rank 11", "rank 12", "rank 13" }, 5 },
+		{ { "train", "test", "try" }, 0 },
+		{ { "train", "train_step", "train" }, 0 },
+		{ { "train/step", "train/step", "train/step" }, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < N(cases); i++) {
+		struct world w = world__new(AT_END, 0);
+		size_t scope[5];
+
+		for (uint64_t k = 0; k < 3; k++) {
+			tell_scope(&w, (2 * k + 1) * S, SCOPE_BEGIN, cases[i].names[k]);
+			tell_scope(&w, (2 * k + 2) * S, SCOPE_END, cases[i].names[k]);
+		}
+		assert_true(live_bands__read(w.m, 5 * S + S / 2, S, scope, 5));
+		assert_int_equal(live_bands__prefix(w.m, scope, 5), cases[i].prefix);
+		world__free(&w);
+	}
+}
+
 /* The model remembers the last runs only. */
 static void test_forgotten_bands(void **state)
 {
@@ -1217,6 +1247,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_bands),
+		cmocka_unit_test(test_prefix_of_bands),
 		cmocka_unit_test(test_forgotten_bands),
 		cmocka_unit_test(test_words),
 		cmocka_unit_test(test_axes),

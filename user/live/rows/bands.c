@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 #include "live/rows/bands.h"
 
+#include <ctype.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define SMALL_PART 8 /* less than this part of a column does not show */
 
@@ -58,4 +60,58 @@ bool live_bands__read(const struct model *m, uint64_t now, uint64_t width, size_
 	}
 	free(c);
 	return any;
+}
+
+/* True if the name has a further part after this many bytes. */
+static bool is_part_at(const char *name, size_t len)
+{
+	return name[len] &&
+	       (strchr(" /.:_-#>", name[len - 1]) ||
+		(isdigit((unsigned char)name[len]) && !isdigit((unsigned char)name[len - 1])));
+}
+
+static const char *name_of(const struct model *m, size_t scope)
+{
+	struct model_scope s;
+
+	model__scope(m, scope, &s);
+	return s.name;
+}
+
+/* Returns the bytes that all names begin with; 0 if there is one scope. */
+static size_t count_same(const struct model *m, const size_t *scope, size_t columns)
+{
+	size_t first = BAND_NONE, len = 0, same;
+	bool several = false;
+
+	for (size_t i = 0; i < columns; i++) {
+		if (scope[i] >= BAND_UNKNOWN)
+			continue;
+		if (first == BAND_NONE) {
+			first = scope[i];
+			len = strlen(name_of(m, first));
+		}
+		several |= scope[i] != first;
+		for (same = 0; same < len && name_of(m, scope[i])[same] == name_of(m, first)[same];)
+			same++;
+		len = same;
+	}
+	return several ? len : 0;
+}
+
+static bool all_have_part_at(const struct model *m, const size_t *scope, size_t columns, size_t len)
+{
+	for (size_t i = 0; i < columns; i++)
+		if (scope[i] < BAND_UNKNOWN && !is_part_at(name_of(m, scope[i]), len))
+			return false;
+	return true;
+}
+
+size_t live_bands__prefix(const struct model *m, const size_t *scope, size_t columns)
+{
+	size_t len = count_same(m, scope, columns);
+
+	while (len && !all_have_part_at(m, scope, columns, len))
+		len--;
+	return len;
 }

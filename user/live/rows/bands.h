@@ -15,3 +15,7 @@
  * column, as model__scope(). Returns false if no column has a scope. */
 bool live_bands__read(const struct model *m, uint64_t now, uint64_t width, size_t *scope,
 		      size_t columns);
+/* Returns how many bytes all names of these scopes begin with, up to the end of a word or before a
+ * number, so that the rest still tells them apart: 6 of "train/forward" and "train/step". 0: they
+ * have no such begin, or there is one scope. */
+size_t live_bands__prefix(const struct model *m, const size_t *scope, size_t columns);

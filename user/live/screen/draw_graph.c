@@ -173,11 +173,13 @@ static void cut_name(char *name, size_t columns)
 		name[columns] = '\0';
 }
 
-/* Draws the scopes below the time axis: a band with its name where there is room. */
+/* Draws the scopes below the time axis: a band with its name, as far as there is room. What all
+ * names begin with goes first. */
 static void draw_scopes(struct paint *p, int y, const struct model *m, const size_t *scope,
 			int columns)
 {
 	const char *mark = p->unicode ? "\u258f" : "|";
+	size_t prefix = live_bands__prefix(m, scope, (size_t)columns);
 	char name[REPORT_TEXT], text[MOST_COLUMNS + REPORT_TEXT];
 	int used;
 	struct model_scope s;
@@ -192,6 +194,8 @@ static void draw_scopes(struct paint *p, int y, const struct model *m, const siz
 			continue;
 		model__scope(m, scope[i], &s);
 		text__clean(name, sizeof(name), s.name, strlen(s.name));
+		if (text__width(name) > (size_t)n - 1)
+			text__clean(name, sizeof(name), s.name + prefix, strlen(s.name + prefix));
 		cut_name(name, (size_t)n - 1);
 		used = 1 + (int)text__width(name);
 		snprintf(text, sizeof(text), "%s%s%*s", mark, name, n > used ? n - used : 0, "");
