@@ -499,6 +499,15 @@ def test_an_export_fails_once():
         check(not os.path.exists(scratch("no-mark")), "%s left its output", name)
 
 
+def test_no_room_for_a_copy_of_standard_input():
+    # Two writes of 64 KiB: the second one is cut at the limit, without an error of its own.
+    with open(os.path.join(harness.REPO, "tests", "data", "guide", "oom.mtr"), "rb") as f:
+        data = f.read()
+    done = subprocess.run(["sh", "-c", "ulimit -f %d; trap '' XFSZ; exec \"$0\" replay -" % (100 << 10 >> 9), harness.TOOL], input=data,
+                          capture_output=True, timeout=60, check=False)
+    refused((done.returncode, done.stdout.decode(), done.stderr.decode()), FAILED, "cannot copy standard input", "File too large", "TMPDIR")
+
+
 def test_folder_without_index():
     folder = scratch("plain folder")
     os.mkdir(folder)

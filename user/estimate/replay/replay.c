@@ -97,17 +97,23 @@ static int spool_input(struct replay *r, struct failure *f)
 {
 	char buf[1 << 16];
 	ssize_t n;
+	int err;
 
 	r->spool = temporary(f);
 	if (r->spool < 0)
 		return -EIO;
-	while ((n = read(STDIN_FILENO, buf, sizeof(buf))) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0 || write(r->spool, buf, (size_t)n) != n)
-			return failure__set(f, EXIT_FAILED, -errno, "standard input: %s",
-					    strerror(errno));
-	}
+	do {
+		n = io__read(STDIN_FILENO, buf, sizeof(buf));
+		if (n < 0)
+			return failure__set(f, EXIT_FAILED, (int)n, "standard input: %s",
+					    strerror(-(int)n));
+		err = io__write(r->spool, buf, (size_t)n);
+		if (err)
+			return failure__set(f, EXIT_FAILED, err,
+					    "cannot copy standard input to a temporary file: %s; "
+					    "set TMPDIR to a folder with more room",
+					    strerror(-err));
+	} while (n);
 	return 0;
 }
 
