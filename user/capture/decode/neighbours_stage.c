@@ -230,9 +230,12 @@ int neighbours_stage__tick(struct decoder *decoder)
 		stage->next = now + PAUSE;
 	}
 	err = take_answer(decoder, stage->ticket);
-	if (err != -EAGAIN || now - stage->asked_at < ANSWER_WITHIN)
-		return err == -EAGAIN ? 0 : err;
-	err = take_answer(decoder, 0);
+	if (err != -EAGAIN)
+		return err;
+	if (now - stage->asked_at < ANSWER_WITHIN)
+		return 0;
+	/* NVML is late: an earlier answer is better than none. */
+	err = take_answer(decoder, /*ticket=*/0);
 	if (err != -EAGAIN)
 		return err;
 	stage->asked = false;

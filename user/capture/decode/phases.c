@@ -333,7 +333,7 @@ static bool open_page(struct phases *p, int number)
 }
 
 /* Opens the areas that the process has made, which have the first free descriptors from first_fd
- * on. While it has none, a look is a call that fails. */
+ * on. While it has none, each drain looks, since that is one call that fails; later not often. */
 static void open_pages(struct phases *p)
 {
 	int i = 0;

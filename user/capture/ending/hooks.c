@@ -269,13 +269,16 @@ static int attach(struct ending_hooks *hooks)
 	return 0;
 }
 
-/* Says why the kernel does not permit the programs. */
+/* Says why the kernel does not permit the programs. otherwise: the reason outside of a user
+ * namespace. */
 static const char *refusal(enum bpf_token_state state, const char *otherwise)
 {
+	if (state == BPF_TOKEN_NOT_NEEDED)
+		return otherwise;
 	if (state == BPF_TOKEN_HERE)
 		return "BPF tokens of memtrace-bpf-token do not allow the programs of --on-kill: "
 		       "run memtrace-bpf as root, outside of the user namespace";
-	return state >= BPF_TOKEN_NOT_DELEGATED ? bpf_token__text(state) : otherwise;
+	return bpf_token__text(state);
 }
 
 struct ending_hooks *ending_hooks__new(const char **why)

@@ -101,8 +101,9 @@ static void find_outermost(const struct cgroup *cgroup, struct cgroup *ret)
 	int len;
 
 	*ret = *cgroup;
+	/* Try longer and longer beginnings of the path. */
 	while (*end) {
-		end += strcspn(end + 1, "/:") + 1;
+		end += 1 + strcspn(end + 1, "/:"); /* the end of the next part, without its '/' */
 		len = snprintf(line, sizeof(line), "0::%.*s\n", (int)(end - cgroup->path),
 			       cgroup->path);
 		cgroup__parse(line, (size_t)len, ret);

@@ -595,12 +595,11 @@ uint64_t probes__epoch(const struct probes *probes)
 void probes__set_module_codes(struct probes *probes, uint32_t process_number, const uint64_t *codes,
 			      size_t n)
 {
-	uint64_t *slots = probes->group_id
-				  ? (uint64_t *)proc_group__member(probes->group, process_number)
-					    ->module_code
-				  : probes->vars.module_code;
+	uint64_t *slots = probes->vars.module_code;
 	size_t i;
 
+	if (probes->group_id) /* each process of a group has its own */
+		slots = (uint64_t *)proc_group__member(probes->group, process_number)->module_code;
 	for (i = 0; i < MT_MAX_MODULE_CODES; i++)
 		slots[i] = i < n ? codes[i] : 0;
 	probes__bump_epoch(probes);

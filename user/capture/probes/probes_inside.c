@@ -986,9 +986,10 @@ static int read_counters(const struct probes *probes, uint32_t number, uint64_t 
 	return 0;
 }
 
+/* Does nothing for other numbers, which have no counters here: see read_counters(). */
 static void zero_counters(struct probes *probes, uint32_t number)
 {
-	if (!number)
+	if (number == 0)
 		memset(inside(probes)->memory->at->counters, 0,
 		       sizeof(inside(probes)->memory->at->counters));
 }

@@ -734,7 +734,7 @@ static const char *no_types(int *fd, char path[32])
 	struct btf *empty = btf__new_empty();
 	uint32_t size;
 	const void *raw = empty ? btf__raw_data(empty, &size) : NULL;
-	int again = -1;
+	int again;
 
 	*fd = raw ? memfd_create("memtrace-bpf-types", MFD_CLOEXEC) : -1;
 	if (*fd >= 0 && io__write(*fd, raw, size)) {
@@ -742,9 +742,11 @@ static const char *no_types(int *fd, char path[32])
 		*fd = -1;
 	}
 	btf__free(empty);
+	if (*fd < 0)
+		return NULL;
+	/* libbpf opens the file by its name: try whether that works, as without /proc it does not. */
 	snprintf(path, 32, "/proc/self/fd/%d", *fd);
-	if (*fd >= 0)
-		again = open(path, O_RDONLY | O_CLOEXEC);
+	again = open(path, O_RDONLY | O_CLOEXEC);
 	if (again < 0)
 		return NULL;
 	close(again);
@@ -885,7 +887,9 @@ static int load(struct kernel_probes *kernel, const struct probes_opts *opts)
 	if (!probes->ring)
 		return -errno;
 	err = open_wake(probes);
-	return err || !probes->group ? err : map_group_counters(kernel);
+	if (err || !probes->group)
+		return err;
+	return map_group_counters(kernel);
 }
 
 /* Chooses the programs and the links, by what this kernel can do. */

@@ -405,7 +405,9 @@ static int take_last_looks(struct session *session)
 	}
 	if (!err)
 		err = session__round(session);
-	return err || session->behind ? err : census_stage__end_looks(session->census);
+	if (err || session->behind)
+		return err;
+	return census_stage__end_looks(session->census);
 }
 
 /* Takes the last reading of tensors, before the probes are removed. */
@@ -608,7 +610,9 @@ static int drain_last(struct session *session, struct sink *sink)
 	if (!session->opts.group)
 		probes__begin_detach(session->probes);
 	err = cuda_calls__used(session->decoder, /*last=*/true);
-	return err || !session->opts.group ? err : session__account(session);
+	if (err || !session->opts.group)
+		return err;
+	return session__account(session);
 }
 
 /* Passes on all that is left, once the probes are removed. end: the stop, ns since start. 0,

@@ -124,8 +124,9 @@ int session__pump_host(struct session *session)
 		host_memory__begin(session->decoder->host, /*last=*/false);
 	err = take_host(session, ended);
 	/* A ring that is not drained to its end may have calls that explain the growth. */
-	return err || ended || session->behind ? err
-					       : host_memory__check_growth(session->decoder->host);
+	if (err || ended || session->behind)
+		return err;
+	return host_memory__check_growth(session->decoder->host);
 }
 
 /* Waits for a reading under way, and drains the ring meanwhile. */
@@ -160,8 +161,9 @@ static int take_kernels_rss(struct session *session)
 	uint64_t rss;
 
 	facts__number(session->facts, "end_rss", &rss);
-	return err || session->behind ? err
-				      : host_memory__charge_growth(session->decoder->host, rss);
+	if (err || session->behind)
+		return err;
+	return host_memory__charge_growth(session->decoder->host, rss);
 }
 
 int session__last_host(struct session *session)

@@ -196,10 +196,11 @@ static void pause_ns(uint64_t ns)
 	nanosleep(&t, NULL);
 }
 
-/* A limit in percent that a process with this share stays below, also if it has busier moments. */
+/* A limit in percent that a process with this share (0.02: 2 %) stays below, also if it is half as
+ * busy again at times. */
 static double enough(double share)
 {
-	double percent = ceil(share * 150);
+	double percent = ceil(share * 150); /* 100 for percent, 1.5 for busy moments */
 
 	return percent > 100 ? 100 : percent;
 }
@@ -268,7 +269,9 @@ int session__attach_malloc(struct session *session, struct failure *failure)
 	err = probe_files(session, &maps, failure);
 	maps__free(&maps);
 	/* A command that begins now says nothing about its later rate. */
-	return err || session->opts.started ? err : judge_cost(session, failure);
+	if (err || session->opts.started)
+		return err;
+	return judge_cost(session, failure);
 }
 
 /* One byte in `every` is in the sample from now on. 0 or -ENOMEM. */

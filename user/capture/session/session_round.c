@@ -184,9 +184,10 @@ static int confirm_names(struct session *session)
 	for (tries = 0; tries < SETTLE_TRIES && !lost; tries++) {
 		/* Each end raises the epoch once. The reading is confirmed if as many ends have
 		 * come in, or are known to be lost, as the epoch says. */
-		if (probes__bumps(session->probes) + probes__ends(session->probes) -
-			    session->ends.after + session->ends.lost >=
-		    session->ends.read_until) {
+		uint64_t came = probes__bumps(session->probes) + probes__ends(session->probes) -
+				session->ends.after; /* without ends after the reading */
+
+		if (came + session->ends.lost >= session->ends.read_until) {
 			session->ends.sure_epoch = session->ends.read_until;
 			code_cache__confirm(codes(session));
 			return 0;

@@ -299,7 +299,9 @@ static int on_mapping(struct sleep_stage *stage, const struct event *event, bool
 		stage->range[i].asleep = !mapped;
 		stage->range[i].changed = stage->number;
 	}
-	return err || !mapped ? err : fill_gaps(stage, rest);
+	if (err || !mapped)
+		return err;
+	return fill_gaps(stage, rest);
 }
 
 /* Takes a call that changes memory or addresses. 0, -ENOMEM, -ENOSPC or the sink's error. */
@@ -394,7 +396,9 @@ static int on_event(struct sink *sink, const struct event *event)
 	struct sleep_stage *stage = (struct sleep_stage *)sink;
 	int err = track_event(stage, event);
 
-	return err || !stage->next ? err : stage->next->event(stage->next, event);
+	if (err || !stage->next)
+		return err;
+	return stage->next->event(stage->next, event);
 }
 
 int sleep_stage__pump(struct sleep_stage *stage, uint64_t now)
