@@ -887,22 +887,31 @@ static int take_found(struct host_memory *host, const struct host_found *found)
 	return err;
 }
 
+/* Sets the bytes that the reading found for a range which changed since. If it only grew, the bytes
+ * of its old part are right, and what it grew by is fresh: not read yet. */
+static int take_asked_changed(struct host_memory *host, struct host_range *range,
+			      const struct host_asked *asked)
+{
+	uint64_t grown;
+
+	host->changed = true; /* the next reading sees the range as it is now */
+	if (!range || asked->gone || range->start != asked->start || range->end < asked->end ||
+	    was_unmapped(host, asked->start, asked->end))
+		return 0;
+	grown = range->end - asked->end;
+	if (grown < range->fresh)
+		range->fresh = grown;
+	return host_ranges__set(&host->ranges, range, asked->bytes);
+}
+
 /* Sets the resident bytes that the reading found for a range. */
 static int take_asked(struct host_memory *host, const struct host_asked *asked)
 {
 	size_t i = host_ranges__find(&host->ranges, asked->start);
 	struct host_range *range = i < host->ranges.n ? host->ranges.v[i] : NULL;
 
-	if (!range || range->id != asked->id) {
-		host->changed = true; /* the next reading sees the range as it is now */
-		/* If the range only grew since, the bytes of its old part are right. */
-		if (!range || asked->gone || range->start != asked->start ||
-		    range->end < asked->end || was_unmapped(host, asked->start, asked->end))
-			return 0;
-		range->fresh = range->end - asked->end < range->fresh ? range->end - asked->end
-								      : range->fresh;
-		return host_ranges__set(&host->ranges, range, asked->bytes);
-	}
+	if (!range || range->id != asked->id)
+		return take_asked_changed(host, range, asked);
 	range->fresh = 0;
 	return asked->gone ? host_ranges__unmap(&host->ranges, range->start, range->end)
 			   : host_ranges__set(&host->ranges, range, asked->bytes);

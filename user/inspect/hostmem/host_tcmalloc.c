@@ -407,8 +407,9 @@ static uint64_t find_central(const struct host_data *data, const struct tables *
 	struct free_objects sum;
 	uint64_t bytes = (uint64_t)CENTRAL * tables->classes;
 
+	/* Compare the numbers of the first two lists' classes, 0 and 1, before all is parsed. */
 	for (uint64_t at = 0; at + bytes <= data->len; at += 8)
-		if (!proc__word(data->v + at + CENTRAL_CLASS) &&
+		if (proc__word(data->v + at + CENTRAL_CLASS) == 0 &&
 		    proc__word(data->v + at + CENTRAL + CENTRAL_CLASS) == 1 &&
 		    add_central(tables, data->v + at, data->addr + at, &sum))
 			return data->addr + at;

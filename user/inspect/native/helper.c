@@ -921,7 +921,7 @@ static bool add_far_frames(struct unwind *unwind)
 }
 
 /* True if the stack ends in code of Go that is not the first of a thread or goroutine: the program
- * has no tables to unwind it. */
+ * has no tables to unwind it. False before the goroutine's own frames were added. */
 static bool lacks_tables_of_go(struct unwind *unwind)
 {
 	const struct wire_frames *out = unwind->out;

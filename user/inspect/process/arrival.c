@@ -63,21 +63,25 @@ static const char *const c10_functions[] = { "_ZN3c1025ProfiledCPUMemoryReporter
 					     "_ZN3c1025ProfiledCPUMemoryReporter6DeleteEPv",
 					     "_ZN3c1015GetCPUAllocatorEv" };
 
-/* True if the mapped file defines one of the functions in c10. unreadable: the answer for a file
- * that cannot be opened. Does not read the file through the process's memory: a page of it may have
- * to wait for a file system that the process serves. */
+/* True if the mapped file defines one of the functions in c10, or is damaged. unreadable: the
+ * answer for a file that cannot be opened. Does not read the file through the process's memory: a
+ * page of it may have to wait for a file system that the process serves. */
 static bool has_c10(const struct proc *proc, const struct map *map, bool unreadable)
 {
 	int fd = proc__open_map(proc, map);
-	struct elf *elf = fd < 0 ? NULL : elf__open_fd(fd);
-	/* A file that is no ELF file (ENOEXEC) is not PyTorch. */
-	bool ret = !elf && (fd < 0 ? unreadable : errno != ENOEXEC);
+	bool found = false;
 	struct elf_sym sym;
+	struct elf *elf;
 
-	for (size_t k = 0; elf && !ret && k < sizeof(c10_functions) / sizeof(c10_functions[0]); k++)
-		ret = !elf__dynsym(elf, c10_functions[k], &sym);
+	if (fd < 0)
+		return unreadable;
+	elf = elf__open_fd(fd);
+	if (!elf)
+		return errno != ENOEXEC; /* a file that is no ELF file is not PyTorch */
+	for (size_t k = 0; !found && k < sizeof(c10_functions) / sizeof(c10_functions[0]); k++)
+		found = !elf__dynsym(elf, c10_functions[k], &sym);
 	elf__free(elf);
-	return ret;
+	return found;
 }
 
 bool arrival__maps_c10_functions(const struct proc *proc, const struct maps *maps, bool unreadable)

@@ -931,9 +931,9 @@ static int each_symbol(const struct elf *elf, const char *names, bool imports,
 static int each_named(const struct elf *elf, bool imports,
 		      int (*fn)(const char *name, const struct elf_sym *sym, void *ctx), void *ctx)
 {
-	bool plain = !elf->gnu_hash.len && !elf->sysv_hash.len;
-	uint64_t strtab_max = plain ? PLAIN_STRTAB_MAX : STRTAB_MAX;
-	uint64_t sym_max = plain ? PLAIN_SYM_MAX : SYM_MAX;
+	bool hashed = elf->gnu_hash.len || elf->sysv_hash.len;
+	uint64_t strtab_max = hashed ? STRTAB_MAX : PLAIN_STRTAB_MAX;
+	uint64_t sym_max = hashed ? SYM_MAX : PLAIN_SYM_MAX;
 	char *names;
 	int ret;
 

@@ -503,7 +503,9 @@ static int find_attrs(struct pymem *mem, uint64_t obj, const struct type_head *h
 	*dict = *values = 0;
 	if (mem->layout->minor <= 10 || !(head->flags & FLAG_MANAGED_DICT)) {
 		err = dict_slot(mem, obj, head, &slot);
-		return err || !slot ? err : pymem__u64(mem, slot, dict);
+		if (err || !slot)
+			return err;
+		return pymem__u64(mem, slot, dict);
 	}
 	/* 3.11 has two words before PyGC_Head: the values, and the dict if there are no values. */
 	if (obj < 32)

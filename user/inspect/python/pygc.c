@@ -266,7 +266,7 @@ static int walk_list(struct walk *walk, uint64_t head, bool back, uint64_t stop,
 	if (err)
 		return is_fatal(err) ? err : -EAGAIN;
 	to = (back ? link.prev : link.next) & ~FLAGS;
-	for (;;) {
+	for (;;) { /* from: where the walk is; to: the next object, which is read in this turn */
 		*last = from;
 		if (to == head)
 			return 0;

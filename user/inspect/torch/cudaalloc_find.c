@@ -357,7 +357,7 @@ static void find_maps(const uint8_t *object, size_t len, struct layout *layout, 
 			layout->field[F_MAPS] = (int)off;
 			layout->field[F_NMAPS] = (int)n;
 		}
-		off += n ? n * TABLE_HEADER : 8;
+		off += n ? n * TABLE_HEADER : 8; /* behind the run, or to the next word */
 	}
 }
 

@@ -505,7 +505,7 @@ static bool is_head(const struct pass *pass, uint32_t i)
 		return true;
 	if (raw->previ == NO_BLOCK)
 		return false;
-	prev = &pass->v[raw->previ];
+	prev = &pass->v[raw->previ]; /* its links and addresses must agree with this block's */
 	return prev->valid && !prev->mapped && prev->nexti == i &&
 	       prev->ptr + prev->size == raw->ptr;
 }

@@ -733,9 +733,10 @@ int pytensors__read(struct pytensors *tensors, struct pytensor *tensor, size_t n
 /* ---- copies ---- */
 
 /* Finds sizes_and_strides_ in the copy, right after the pointer to the Python object, and parses
- * the TensorImpl. 0: not found. */
+ * the TensorImpl. Returns the member's offset; 0: not found. */
 static unsigned find_copied_sizes(const struct mt_rec_tensor *copy, struct pytensor *ret)
 {
+	/* At least 32 bytes come before: vtable, counts, storage_ and autograd_meta_. */
 	for (unsigned at = 32; at + 8 + SIZES_BYTES + AFTER_BYTES <= sizeof(copy->impl); at += 8) {
 		if ((proc__word(copy->impl + at) & ~PY_FLAGS) != copy->object)
 			continue;
