@@ -194,8 +194,9 @@ static int watch_growth(struct model *m, const struct leaks_args *args)
 {
 	int err = growth__watch(m, args->o.by);
 
-	return err || !args->per_file ? err
-				      : growth__use_requests_at(m, args->per_file, args->per_line);
+	if (err || !args->per_file)
+		return err;
+	return growth__use_requests_at(m, args->per_file, args->per_line);
 }
 
 /* True if the line of --per allocated something, so that requests are known, or if there is no

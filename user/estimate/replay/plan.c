@@ -785,7 +785,7 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 			return 0;
 		return take_for_others(p, e);
 	}
-	if (e->how == MEM_DEVICE || e->how == MEM_PHYSICAL) {
+	if (e->how == MEM_DEVICE || e->how == MEM_PHYSICAL) { /* others only take addresses */
 		p->took = true;
 		p->took_bytes = e->size;
 	}
@@ -796,6 +796,7 @@ static int on_take(struct replay_plan_maker *p, const struct event *e)
 		extend_segment(&p->pools, e->addr, e->size);
 	if (e->how != MEM_DEVICE)
 		return 0;
+	/* A segment of its own, whose place the replay needs. */
 	err = add_segment(&p->pools, e->addr, e->size, /*range=*/false);
 	return err ? err : put_op(&p->out, REPLAY_PLACE, (uint64_t[]){ e->addr, e->size }, /*n=*/2);
 }

@@ -606,6 +606,8 @@ static int do_multi_get(struct tcp_store *s, struct tcp_store_client *c, struct 
 	return each_key(s, c, r, put_value);
 }
 
+/* Sets several keys, all or none: looks first whether the whole request has come, since an
+ * incomplete one is run again. */
 static int do_multi_set(struct tcp_store *s, struct tcp_store_client *c, struct reader *r)
 {
 	uint64_t n = take_u64(r);

@@ -1307,6 +1307,7 @@ static void add_late(const struct judge *j, struct growth_unit *u, struct survey
 	s->blocks -= s->after_blocks;
 	for (int i = 0; i < GROWTH_AGES; i++)
 		s->young[i] += late->by_age[i];
+	/* Both sums have those allocated after the last value, at the lowest age. */
 	s->young[0] -= s->after + late->after;
 	for (int c = 0; c < CATEGORY_NR; c++)
 		s->of_category[c] += late->of_category[c];

@@ -729,15 +729,19 @@ bool model_segments__graphs_keep(const struct model_segments *s)
 	return s->private[PRIVATE_GRAPH].free > others;
 }
 
-/* Counts pinned memory in the part of the time [from, until) in which it was taken. */
+/* Counts pinned memory in the part of the time [from, until) in which it was taken. Memory that was
+ * taken later counts in the last part. */
 static void count_pinned(const struct extent *e, uint64_t from, uint64_t until,
 			 struct model_pinned *ret)
 {
-	uint64_t span = (e->time - from) / ((until - from) / PINNED_SPANS + 1);
+	uint64_t length = (until - from) / PINNED_SPANS + 1; /* of a part, rounded up */
+	uint64_t span = (e->time - from) / length;
 
+	if (span >= PINNED_SPANS)
+		span = PINNED_SPANS - 1;
 	ret->bytes += e->size;
 	ret->count++;
-	ret->spans[span < PINNED_SPANS ? span : PINNED_SPANS - 1] += e->size;
+	ret->spans[span] += e->size;
 }
 
 int model__pinned(const struct model *m, uint64_t from, uint64_t until, struct model_pinned *ret)

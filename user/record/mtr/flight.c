@@ -470,8 +470,8 @@ static int write_kept(struct flight *fl, uint64_t begin, const char *why, const 
 	d->report.oom = fl->oom;
 	fl->ooms = 0;
 	err = drain_window(d);
-	start_without_events(d);
-	if (!d->report.ooms)
+	start_without_events(d); /* does nothing if there was an event */
+	if (!d->report.ooms)	 /* a file about an out of memory ends soon after it */
 		set_end(d);
 	return close_dump(d, reason, ended, err);
 }

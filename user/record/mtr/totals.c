@@ -377,7 +377,9 @@ int totals__event(struct totals *t, const struct event *e, uint64_t allocated, u
 	if (e->time > t->whole.last)
 		t->whole.last = e->time;
 	err = put_row(t, t->series[0], 0, &r);
-	return err || !changes_bytes(e->kind) ? err : add_on_device(t, e, allocated, reserved);
+	if (err || !changes_bytes(e->kind))
+		return err;
+	return add_on_device(t, e, allocated, reserved);
 }
 
 void totals__whole(const struct totals *t, struct totals_whole *ret)

@@ -495,6 +495,7 @@ static value make_frame(struct records *r, value file, value func, uint64_t line
 
 	if (value__kind(file) != VALUE_TEXT || value__kind(func) != VALUE_TEXT)
 		return value__of(VALUE_FRAME, 0);
+	/* The key is a hash; another frame with the same one has the next free key. */
 	for (key = hash__bytes(hash__seed(), &l, offsetof(struct frame_record, loc));
 	     map64__get(r->frame_at, key, &i); key++)
 		if (!memcmp(&r->frames[i], &l, offsetof(struct frame_record, loc)))
@@ -908,7 +909,7 @@ static value take_settings(struct records *r, const struct draft *d)
 	s->expandable = number_at(r, d, KEY_EXPANDABLE_SEGMENTS);
 	s->max_split_size = number_at(r, d, KEY_MAX_SPLIT_SIZE);
 	if (has(d, KEY_CONF) && value__kind(d->at[KEY_CONF]) == VALUE_TEXT)
-		s->conf = (uint32_t)value__number(d->at[KEY_CONF]) + 1;
+		s->conf_no = (uint32_t)value__number(d->at[KEY_CONF]) + 1;
 	return value__of(VALUE_SETTINGS, 0);
 }
 

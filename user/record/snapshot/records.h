@@ -125,7 +125,7 @@ struct snapshot_settings {
 	bool expandable;
 	uint64_t max_split_size; /* bytes; 0: not known */
 	uint32_t divisions[16];	 /* roundup_power2_divisions from 1 MiB on */
-	uint32_t conf;		 /* text number + 1 of PYTORCH_CUDA_ALLOC_CONF; 0: none */
+	uint32_t conf_no;	 /* text number + 1 of PYTORCH_CUDA_ALLOC_CONF; 0: none */
 };
 
 struct records {

@@ -669,8 +669,10 @@ static int on_reuse(struct torch_snapshot *s, struct track *t, const struct snap
 	struct event *e;
 
 	map64__del(s->names, entry->addr, /*old=*/NULL);
-	if (err || !size)
-		return err ? err : tiling__reuse_block(t->tiling, entry->addr);
+	if (err)
+		return err;
+	if (!size) /* free_requested has ended the block */
+		return tiling__reuse_block(t->tiling, entry->addr);
 	t->allocated -= size;
 	e = add_event(s, t, EVENT_FREE);
 	if (!e)
@@ -949,9 +951,9 @@ static int set_conf(const struct torch_snapshot *s)
 {
 	value v;
 
-	if (!s->r.settings.conf)
+	if (!s->r.settings.conf_no)
 		return 0;
-	v = value__of(VALUE_TEXT, s->r.settings.conf - 1);
+	v = value__of(VALUE_TEXT, s->r.settings.conf_no - 1);
 	return facts__set(s->facts, "alloc_conf", records__string(&s->r, v));
 }
 

@@ -312,12 +312,14 @@ static void drop_gradients(const struct window *w, const struct track *t, struct
 {
 	for (uint32_t i = 0; i < w->nblocks; i++) {
 		const struct ablock *b = &w->blocks[i];
+		bool from_last_step = !b->born && b->window && w->stepped;
+		bool for_next_step = b->born && b->gone == NEVER && w->end != NEVER;
 
 		if (b->phase != PHASE_BACKWARD || b->size <= ROUND || !b->module)
-			continue;
-		if (!b->born && b->window && w->stepped)
+			continue;   /* not a gradient */
+		if (from_last_step) /* the bucket has it when the step begins */
 			changes__absent(changes, b, START_OF_STEP, b->gone);
-		else if (b->born && b->gone == NEVER && w->end != NEVER && !track__lasts(t, b))
+		else if (for_next_step && !track__lasts(t, b)) /* copied as soon as it is there */
 			changes__absent(changes, b, b->born + 1, NEVER);
 	}
 }

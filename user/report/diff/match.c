@@ -467,14 +467,17 @@ static unsigned count_shared(const struct match *m, const struct match_line *a,
 				 *things_b = m->things + b->first[detail];
 	unsigned n = 0;
 
+	/* Both are sorted. */
 	for (unsigned i = 0, k = 0; i < a->n[detail] && k < b->n[detail];) {
-		n += things_a[i].hash == things_b[k].hash;
-		if (things_a[i].hash < things_b[k].hash)
+		if (things_a[i].hash < things_b[k].hash) {
 			i++;
-		else if (things_a[i].hash > things_b[k].hash)
+		} else if (things_a[i].hash > things_b[k].hash) {
 			k++;
-		else
-			i++, k++;
+		} else {
+			n++;
+			i++;
+			k++;
+		}
 	}
 	return n;
 }

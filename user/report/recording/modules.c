@@ -481,22 +481,26 @@ static bool goes_before(const struct item *a, const struct item *b)
 	return strverscmp(a->label, b->label) < 0;
 }
 
-/* Adds an item; only the largest get rows. */
+/* Adds an item in its order; only the ROWS largest have rows. */
 static void add_item(struct list *l, const char *label, uint64_t bytes)
 {
 	size_t place = l->named;
 	struct item item;
 
 	set_item(&item, label, bytes);
-	if (place == ROWS) {
-		bool enters = goes_before(&item, &l->all[--place]);
+	if (l->named < ROWS) {
+		l->named++;
+		l->n = l->named;
+	} else { /* the smallest loses its row, or the item gets none */
+		const struct item *last = &l->all[ROWS - 1];
 
 		l->others++;
-		l->others_bytes += enters ? l->all[place].bytes : bytes;
-		if (!enters)
+		if (!goes_before(&item, last)) {
+			l->others_bytes += bytes;
 			return;
-	} else {
-		l->n = ++l->named;
+		}
+		l->others_bytes += last->bytes;
+		place = ROWS - 1;
 	}
 	for (; place && goes_before(&item, &l->all[place - 1]); place--)
 		l->all[place] = l->all[place - 1];

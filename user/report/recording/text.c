@@ -1160,8 +1160,10 @@ static int print_sampled(FILE *out, const struct model *m, size_t device, const 
 			unsampled += r->bytes;
 			continue;
 		}
-		if ((!on_host && !r->file) || doubt_of(r, on_host) <= r->bytes / 100 ||
-		    shown++ >= SAMPLED_SHOWN)
+		if ((!on_host && !r->file) || doubt_of(r, on_host) <= r->bytes / 100)
+			continue;
+		shown++;
+		if (shown > SAMPLED_SHOWN)
 			continue;
 		fprintf(list, "%s%s %s to %s", shown > 1 ? "; " : "",
 			words__location(where, r, facts__get(f, "cwd"), /*columns=*/60),

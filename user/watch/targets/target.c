@@ -45,7 +45,8 @@ static int get_variable(void *ctx, const char *name, char *buf, size_t size)
 	return -ENOENT;
 }
 
-/* Sets the job of the process, as its control group or its environment names it. */
+/* Sets the ID of the batch job that the process is of, by its control group or its environment.
+ * Ray does not schedule the cluster, so its jobs do not count. */
 static void set_hpc_job(struct watch_target *t, const struct initial_env *e)
 {
 	struct holder_process *p = calloc(1, sizeof(*p));
@@ -54,7 +55,7 @@ static void set_hpc_job(struct watch_target *t, const struct initial_env *e)
 	if (!p)
 		return;
 	holder_process__set_job(p, t->cgroup.path, e->text ? e->text : "", e->size);
-	id = strchr(p->job, ' '); /* "slurm 123" */
+	id = strchr(p->job, ' '); /* "slurm 123", or "slurm 123,..." */
 	if (id && !text__starts(p->job, "ray "))
 		snprintf(t->hpc_job, sizeof(t->hpc_job), "%.*s", (int)strcspn(id + 1, ","), id + 1);
 	free(p);
