@@ -29,7 +29,7 @@ struct probes;
 struct step_cost;
 struct symbolizer;
 struct target;
-struct told_scopes;
+struct probed_scopes;
 
 #define CUDA_PUSHED 4 /* size of thread.pushed: CUDA contexts kept below a thread's current one */
 
@@ -88,7 +88,7 @@ struct decoder {
 	struct neighbours_stage *neighbours; /* NULL: nothing failed on a device */
 	struct host_memory *host;	     /* NULL: host memory is not recorded */
 	struct phases *phases;		     /* scopes that the program writes */
-	struct told_scopes *told;	     /* scopes that probes see */
+	struct probed_scopes *probed;	     /* scopes that probes see */
 	uint64_t same_until; /* ns since start; later records of host memory are dropped: the
 				process may have become another program (exec) */
 	struct sink *next;   /* gets every event; borrowed */

@@ -16,7 +16,7 @@
 #include "capture/decode/oom_tensors.h"
 #include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
-#include "capture/decode/told_scopes.h"
+#include "capture/decode/probed_scopes.h"
 #include "capture/probes.h"
 #include "capture/target.h"
 #include "inspect/hostmem.h"
@@ -48,10 +48,10 @@ struct decoder *decoder__new(const struct session_opts *opts, struct target *tar
 	decoder->root_names = map64__new();
 	decoder->threads = map64__new();
 	decoder->phases = phases__new(decoder);
-	decoder->told = told_scopes__new(decoder);
+	decoder->probed = probed_scopes__new(decoder);
 	if (decoder->names && decoder->stacks && decoder->outer && decoder->old_stacks &&
 	    decoder->old_outer && decoder->roots && decoder->old_roots && decoder->root_names &&
-	    decoder->threads && decoder->phases && decoder->told)
+	    decoder->threads && decoder->phases && decoder->probed)
 		return decoder;
 	decoder__free(decoder);
 	return NULL;
@@ -69,7 +69,7 @@ void decoder__free(struct decoder *decoder)
 	neighbours_stage__free(decoder->neighbours);
 	host_memory__free(decoder->host);
 	phases__free(decoder->phases);
-	told_scopes__free(decoder->told);
+	probed_scopes__free(decoder->probed);
 	symbolizer__free(decoder->names);
 	map64__free(decoder->stacks);
 	map64__free(decoder->outer);
@@ -335,7 +335,7 @@ static int on_mark(struct decoder *decoder, const struct mt_rec_mark *record)
 		return 0;
 	event.stack = decoder__mark_stack(decoder, record->stack, &event.walk, &flags);
 	if (flags & STACK_SCOPE_EXIT)
-		err = told_scopes__exit(decoder->told, record->h.tid, event.time);
+		err = probed_scopes__exit(decoder->probed, record->h.tid, event.time);
 	if (err || !(flags & STACK_OPTIMIZER_EXIT) || is_before_alloc_probes(decoder, &record->h))
 		return err;
 	if (decoder->on_step)
@@ -629,7 +629,7 @@ int decoder__record(struct decoder *decoder, const void *rec, size_t len)
 	case MT_REC_SCOPE_END:
 		return on_mark(decoder, rec);
 	case MT_REC_SCOPE:
-		return told_scopes__record(decoder->told, rec);
+		return probed_scopes__record(decoder->probed, rec);
 	case MT_REC_MODULE_CALL:
 		return on_call(decoder, rec);
 	case MT_REC_MODULE_LEAVE:

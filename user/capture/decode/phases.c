@@ -17,7 +17,7 @@
 #include "base/map64.h"
 #include "capture/decode/decoder.h"
 #include "capture/decode/queue.h"
-#include "capture/decode/told_scopes.h"
+#include "capture/decode/probed_scopes.h"
 #include "capture/target.h"
 #include "inspect/proc.h"
 #include "record/dict.h"
@@ -601,7 +601,7 @@ static int emit(struct phases *p, const struct pending *r, uint8_t flags)
 	if (known && !thread)
 		return -ENOMEM;
 	snprintf(name, sizeof(name), "%.*s", PHASE_NAME, r->r.name);
-	e.name = told_scopes__name(p->decoder->told, name);
+	e.name = probed_scopes__name(p->decoder->probed, name);
 	return e.name == UINT32_MAX ? -ENOMEM : decoder__emit(p->decoder, &e);
 }
 

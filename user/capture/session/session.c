@@ -14,7 +14,7 @@
 #include "capture/decode/modules.h"
 #include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
-#include "capture/decode/told_scopes.h"
+#include "capture/decode/probed_scopes.h"
 #include "capture/probes/probes_inside.h"
 #include "capture/session/stages.h"
 #include "inspect/proc.h"
@@ -182,7 +182,7 @@ static int housekeeping(struct session *session, uint64_t now)
 				 "NVTX and USDT scopes are not exact");
 			session->losses.scopes_warned = true;
 		}
-		err = told_scopes__end_gone(session->decoder->told);
+		err = probed_scopes__end_gone(session->decoder->probed);
 		if (err)
 			return err;
 		if (session->opts.group)
@@ -219,7 +219,7 @@ static int note_detail(struct session *session, uint64_t now, double share)
 	char words[160];
 	int err;
 
-	err = told_scopes__set_off(session->decoder->told, detail.off & MT_OFF_SCOPES);
+	err = probed_scopes__set_off(session->decoder->probed, detail.off & MT_OFF_SCOPES);
 	if (err)
 		return err;
 	if (session->cost.level == COST_BETWEEN) /* for a while: the events say so themselves */

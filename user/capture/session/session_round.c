@@ -20,7 +20,7 @@
 #include "capture/decode/decoder.h"
 #include "capture/decode/phases.h"
 #include "capture/decode/symbolizer.h"
-#include "capture/decode/told_scopes.h"
+#include "capture/decode/probed_scopes.h"
 #include "inspect/proc.h"
 
 #define SETTLE_TRIES 100	 /* drains in step 2, at most */
@@ -353,7 +353,7 @@ static int note_lost_scopes(struct session *session)
 	if (lost == session->losses.scopes)
 		return 0;
 	session->losses.scopes = lost;
-	return told_scopes__end_all(session->decoder->told);
+	return probed_scopes__end_all(session->decoder->probed);
 }
 
 int session__drain_ring(struct session *session, bool only_names)

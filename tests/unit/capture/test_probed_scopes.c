@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "capture/decode/decoder.h"
-#include "capture/decode/told_scopes.h"
+#include "capture/decode/probed_scopes.h"
 #include "capture/probes/session_opts.h"
 #include "capture/target.h"
 #include "inspect/proc.h"
@@ -26,6 +26,7 @@ struct world {
 	struct facts *facts;
 	struct decoder *decoder;
 	uint64_t now;
+	size_t count;	 /* of events, which text does not get then; SIZE_MAX: it does */
 	char text[4096]; /* the events that came: source, "earlier", "begin" or "end", name, "/" tid
 			  */
 };
@@ -35,6 +36,10 @@ static int on_event(struct sink *sink, const struct event *e)
 	struct world *w = (struct world *)sink;
 	size_t len = strlen(w->text);
 
+	if (w->count != SIZE_MAX) {
+		w->count++;
+		return 0;
+	}
 	assert_true(e->kind == EVENT_SCOPE && !e->addr && len + 160 < sizeof(w->text));
 	snprintf(w->text + len, sizeof(w->text) - len, "%s:%s%s%s%s/%u ",
 		 e->how == SCOPE_RECORD_FUNCTION ? "rf" : scope_source__name(e->how),
@@ -49,6 +54,7 @@ static int setup(void **state)
 	struct world *w = calloc(1, sizeof(*w));
 
 	w->sink.event = on_event;
+	w->count = SIZE_MAX;
 	w->dict = dict__new();
 	w->facts = facts__new();
 	w->target.proc = proc__open(getpid());
@@ -100,7 +106,7 @@ static void tell_usdt(struct world *w, const char name[MT_SCOPE_NAME], uint64_t 
 
 static void leave(struct world *w, uint32_t tid)
 {
-	assert_int_equal(told_scopes__exit(w->decoder->told, tid, w->now++), 0);
+	assert_int_equal(probed_scopes__exit(w->decoder->probed, tid, w->now++), 0);
 }
 
 static void came(struct world *w, const char *text)
@@ -243,13 +249,13 @@ static void test_deep(void **state)
 static void test_unknown(void **state)
 {
 	struct world *w = *state;
-	struct told_scopes *told = w->decoder->told;
+	struct probed_scopes *probed = w->decoder->probed;
 
 	tell(w, 1, RF, "a");
 	tell(w, 1, RF, "Optimizer.step#x");
 	tell(w, 1, NVTX, "b");
 	*w->text = '\0';
-	assert_int_equal(told_scopes__end_all(told), 0);
+	assert_int_equal(probed_scopes__end_all(probed), 0);
 	assert_true(!strcmp(w->text, "rf:end/1 nvtx:end/1 ") ||
 		    !strcmp(w->text, "nvtx:end/1 rf:end/1 "));
 	*w->text = '\0';
@@ -257,10 +263,10 @@ static void test_unknown(void **state)
 	tell(w, 1, NVTX, NULL);
 	came(w, "");
 	tell(w, 1, NVTX, "c");
-	assert_int_equal(told_scopes__set_off(told, true), 0);
+	assert_int_equal(probed_scopes__set_off(probed, true), 0);
 	tell(w, 1, NVTX, "d");
 	came(w, "nvtx:begin:c/1 nvtx:end/1 ");
-	assert_int_equal(told_scopes__set_off(told, false), 0);
+	assert_int_equal(probed_scopes__set_off(probed, false), 0);
 	tell(w, 1, NVTX, NULL);
 	tell(w, 1, NVTX, "e");
 	came(w, "nvtx:begin:e/1 ");
@@ -276,11 +282,37 @@ static void test_gone(void **state)
 	tell(w, 99999999, NVTX, "other");
 	*w->text = '\0';
 	decoder__check_threads(w->decoder);
-	assert_int_equal(told_scopes__end_gone(w->decoder->told), 0);
+	assert_int_equal(probed_scopes__end_gone(w->decoder->probed), 0);
 	came(w, "nvtx:end/99999999 ");
 	leave(w, tid);
 	snprintf(want, sizeof(want), "rf:end/%u ", tid);
 	came(w, want);
+}
+
+/* Each of many open scopes ends once. */
+static void test_many_threads(void **state)
+{
+	struct world *w = *state;
+	const uint32_t threads = 5000, first = 90000000;
+
+	w->count = 0;
+	for (uint32_t i = 0; i < threads; i++) {
+		tell(w, first + i, NVTX, "a");
+		tell(w, first + i, NVTX, "b");
+	}
+	for (uint32_t i = 0; i < threads; i++) /* each call checks some threads */
+		decoder__check_threads(w->decoder);
+	tell(w, first, NVTX, NULL);
+	w->count = 0;
+	assert_int_equal(probed_scopes__end_gone(w->decoder->probed), 0);
+	assert_int_equal(w->count, 2 * threads - 1);
+	assert_int_equal(probed_scopes__end_gone(w->decoder->probed), 0);
+	for (uint32_t i = 0; i < threads; i++)
+		tell(w, first + i, RF, "c");
+	w->count = 0;
+	assert_int_equal(probed_scopes__end_all(w->decoder->probed), 0);
+	assert_int_equal(probed_scopes__end_all(w->decoder->probed), 0);
+	assert_int_equal(w->count, threads);
 }
 
 /* The first call of the old library of NVTX comes twice; a range of the same name inside does not. */
@@ -328,6 +360,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_deep, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_gone, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_threads, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_first_call, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_no_first_call, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_earlier, setup, teardown),

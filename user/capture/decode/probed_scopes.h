@@ -11,23 +11,23 @@
 
 struct decoder;
 struct mt_rec_scope;
-struct told_scopes;
+struct probed_scopes;
 
 /* Borrows decoder. NULL: out of memory. */
-struct told_scopes *told_scopes__new(struct decoder *decoder);
-void told_scopes__free(struct told_scopes *told); /* NULL is fine */
+struct probed_scopes *probed_scopes__new(struct decoder *decoder);
+void probed_scopes__free(struct probed_scopes *probed); /* NULL is fine */
 /* The dictionary's number of a scope's name. After 4,096 different names in a recording, further
  * ones are "(further names)". UINT32_MAX: out of memory. */
-uint32_t told_scopes__name(struct told_scopes *told, const char *name);
+uint32_t probed_scopes__name(struct probed_scopes *probed, const char *name);
 /* Handles a begin, or an end that is not record_function's. Returns 0, -ENOMEM or the sink's error,
  * as the functions below. */
-int told_scopes__record(struct told_scopes *told, const struct mt_rec_scope *record);
+int probed_scopes__record(struct probed_scopes *probed, const struct mt_rec_scope *record);
 /* Ends the innermost record_function scope of a thread. time: ns since start. */
-int told_scopes__exit(struct told_scopes *told, uint32_t tid, uint64_t time);
+int probed_scopes__exit(struct probed_scopes *probed, uint32_t tid, uint64_t time);
 /* Some thread's begin or end was lost: ends all open scopes, because it is not known which are
  * open. */
-int told_scopes__end_all(struct told_scopes *told);
+int probed_scopes__end_all(struct probed_scopes *probed);
 /* Whether the capture drops scopes for now, to cost less. Ends all open ones if it does. */
-int told_scopes__set_off(struct told_scopes *told, bool off);
+int probed_scopes__set_off(struct probed_scopes *probed, bool off);
 /* Ends the scopes of threads that have ended, by decoder__check_threads(). */
-int told_scopes__end_gone(struct told_scopes *told);
+int probed_scopes__end_gone(struct probed_scopes *probed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-#include "capture/decode/told_scopes.h"
+#include "capture/decode/probed_scopes.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/array.h"
 #include "base/hash.h"
 #include "base/map64.h"
 #include "base/text.h"
@@ -25,7 +26,7 @@ _Static_assert((int)MT_SCOPE_RECORD_FUNCTION == (int)SCOPE_RECORD_FUNCTION &&
 #define NO_NAME "(no name)"
 #define PROFILER_STEP "ProfilerStep"
 
-struct told_scopes {
+struct probed_scopes {
 	struct decoder *decoder;
 	struct map64 *names; /* hash of a name -> dict string */
 	struct map64 *open;  /* key_of() a thread and a source -> its open scopes: see below */
@@ -74,42 +75,42 @@ static uint64_t key_of(uint32_t tid, uint8_t source)
 	return (uint64_t)source << 32 | tid;
 }
 
-struct told_scopes *told_scopes__new(struct decoder *decoder)
+struct probed_scopes *probed_scopes__new(struct decoder *decoder)
 {
-	struct told_scopes *told = calloc(1, sizeof(*told));
+	struct probed_scopes *probed = calloc(1, sizeof(*probed));
 
-	if (!told)
+	if (!probed)
 		return NULL;
-	told->decoder = decoder;
-	told->seed = hash__seed();
-	told->names = map64__new();
-	told->open = map64__new();
-	if (told->names && told->open)
-		return told;
-	told_scopes__free(told);
+	probed->decoder = decoder;
+	probed->seed = hash__seed();
+	probed->names = map64__new();
+	probed->open = map64__new();
+	if (probed->names && probed->open)
+		return probed;
+	probed_scopes__free(probed);
 	return NULL;
 }
 
-void told_scopes__free(struct told_scopes *told)
+void probed_scopes__free(struct probed_scopes *probed)
 {
-	if (!told)
+	if (!probed)
 		return;
-	map64__free(told->names);
-	map64__free(told->open);
-	free(told);
+	map64__free(probed->names);
+	map64__free(probed->open);
+	free(probed);
 }
 
-uint32_t told_scopes__name(struct told_scopes *told, const char *name)
+uint32_t probed_scopes__name(struct probed_scopes *probed, const char *name)
 {
-	uint64_t number, key = hash__bytes(told->seed, name, strlen(name));
+	uint64_t number, key = hash__bytes(probed->seed, name, strlen(name));
 	uint32_t string;
 
-	if (map64__get(told->names, key, &number))
+	if (map64__get(probed->names, key, &number))
 		return (uint32_t)number;
-	if (map64__count(told->names) >= NAMES)
-		return decoder__string(told->decoder, OTHER_NAME);
-	string = decoder__string(told->decoder, name);
-	if (string == UINT32_MAX || map64__set(told->names, key, string))
+	if (map64__count(probed->names) >= NAMES)
+		return decoder__string(probed->decoder, OTHER_NAME);
+	string = decoder__string(probed->decoder, name);
+	if (string == UINT32_MAX || map64__set(probed->names, key, string))
 		return UINT32_MAX;
 	return string;
 }
@@ -132,16 +133,16 @@ static void cut_number(char *name)
 	name[strlen(PROFILER_STEP)] = '\0';
 }
 
-static int emit(struct told_scopes *told, uint8_t source, uint32_t tid, struct event *event)
+static int emit(struct probed_scopes *probed, uint8_t source, uint32_t tid, struct event *event)
 {
-	const struct thread *thread = decoder__thread(told->decoder, tid);
+	const struct thread *thread = decoder__thread(probed->decoder, tid);
 
 	if (!thread)
 		return -ENOMEM;
 	event->kind = EVENT_SCOPE;
 	event->how = source;
 	event->thread = thread->number;
-	return decoder__emit(told->decoder, event);
+	return decoder__emit(probed->decoder, event);
 }
 
 /* Longest time between the two hits of the first call, ns. */
@@ -149,19 +150,20 @@ static int emit(struct told_scopes *told, uint8_t source, uint32_t tid, struct e
 
 /* True for the second hit of the program's first call of nvtxRangePushA() in libnvToolsExt, up to
  * PyTorch 2.4: that call initializes the library, which then calls the function again. */
-static bool is_first_again(struct told_scopes *told, uint32_t tid, const char *name, uint64_t depth,
-			   uint64_t time)
+static bool is_first_again(struct probed_scopes *probed, uint32_t tid, const char *name,
+			   uint64_t depth, uint64_t time)
 {
-	const struct hook *hook = &told->decoder->target->hooks[HOOK_RANGE_PUSH];
+	const struct hook *hook = &probed->decoder->target->hooks[HOOK_RANGE_PUSH];
 
-	if (told->pushed.n == 2 || !strstr(hook->file, "libnvToolsExt"))
+	if (probed->pushed.n == 2 || !strstr(hook->file, "libnvToolsExt"))
 		return false;
-	if (told->pushed.n++)
-		return told->pushed.tid == tid && depth == 1 && !strcmp(told->pushed.name, name) &&
-		       time - told->pushed.time < FIRST_CALL;
-	told->pushed.tid = tid;
-	told->pushed.time = time;
-	strcpy(told->pushed.name, name);
+	if (probed->pushed.n++)
+		return probed->pushed.tid == tid && depth == 1 &&
+		       !strcmp(probed->pushed.name, name) &&
+		       time - probed->pushed.time < FIRST_CALL;
+	probed->pushed.tid = tid;
+	probed->pushed.time = time;
+	strcpy(probed->pushed.name, name);
 	return false;
 }
 
@@ -174,14 +176,14 @@ static bool is_first_again(struct told_scopes *told, uint32_t tid, const char *n
  * touched yet. Reading brings it in. name: MT_SCOPE_NAME bytes and a NUL. It stays empty if the
  * text may have changed since, as it can be written to.
  */
-static void read_late(struct told_scopes *told, uint64_t addr, char name[MT_SCOPE_NAME + 1])
+static void read_late(struct probed_scopes *probed, uint64_t addr, char name[MT_SCOPE_NAME + 1])
 {
-	const struct proc *proc = told->decoder->target->proc;
+	const struct proc *proc = probed->decoder->target->proc;
 	uint64_t len = MT_SCOPE_NAME;
 	const struct map *map;
 	struct maps maps;
 
-	if (!addr || told->late_reads++ >= LATE_READS || proc__maps(proc, &maps))
+	if (!addr || probed->late_reads++ >= LATE_READS || proc__maps(proc, &maps))
 		return;
 	map = maps__find(&maps, addr);
 	if (map && map->r && !map->w && map->inode && !text__starts(map->path, "/dev/")) {
@@ -213,7 +215,7 @@ static bool is_text(const char *name)
 
 /* Sets the name of a scope of USDT probes: the text that the begin's first argument points to, and
  * otherwise PROVIDER:BEGIN. */
-static void name_usdt(struct told_scopes *told, const struct mt_rec_scope *record,
+static void name_usdt(struct probed_scopes *probed, const struct mt_rec_scope *record,
 		      char name[MT_SCOPE_NAME + 1])
 {
 	const struct usdt_scope *scope;
@@ -221,114 +223,127 @@ static void name_usdt(struct told_scopes *told, const struct mt_rec_scope *recor
 	if (record->source < SCOPE_USDT || record->source >= SCOPE_USDT + MT_SCOPE_PAIRS)
 		return;
 	if (!*name)
-		read_late(told, record->name_at, name);
-	scope = &told->decoder->opts->usdt[record->source - SCOPE_USDT];
+		read_late(probed, record->name_at, name);
+	scope = &probed->decoder->opts->usdt[record->source - SCOPE_USDT];
 	if (!*name || !is_text(name))
 		snprintf(name, MT_SCOPE_NAME + 1, "%s:%s", scope->provider, scope->begin);
 }
 
-static int begin(struct told_scopes *told, const struct mt_rec_scope *record)
+static int begin(struct probed_scopes *probed, const struct mt_rec_scope *record)
 {
 	uint64_t key = key_of(record->h.tid, record->source), open = 0;
-	struct event event = { .time = decoder__since(told->decoder, record->h.time),
+	struct event event = { .time = decoder__since(probed->decoder, record->h.time),
 			       .flags = SCOPE_BEGIN };
 	char name[MT_SCOPE_NAME + 1];
 	bool hidden;
 	int err;
 
 	snprintf(name, sizeof(name), "%.*s", MT_SCOPE_NAME, record->name);
-	name_usdt(told, record, name);
+	name_usdt(probed, record, name);
 	cut_number(name);
-	map64__get(told->open, key, &open);
+	map64__get(probed->open, key, &open);
 	if (record->source == SCOPE_NVTX &&
-	    is_first_again(told, record->h.tid, name, DEPTH(open), event.time))
+	    is_first_again(probed, record->h.tid, name, DEPTH(open), event.time))
 		return 0;
 	hidden = is_hidden(record->source, name) || DEPTH(open) >= DEEPEST;
-	err = map64__set(told->open, key, push(open, hidden));
+	err = map64__set(probed->open, key, push(open, hidden));
 	if (err || hidden)
 		return err;
-	if (record->h.time < told->decoder->start)
+	if (record->h.time < probed->decoder->start)
 		event.flags |= SCOPE_EARLIER;
-	event.name = told_scopes__name(told, *name ? name : NO_NAME);
+	event.name = probed_scopes__name(probed, *name ? name : NO_NAME);
 	return event.name == UINT32_MAX ? -ENOMEM
-					: emit(told, record->source, record->h.tid, &event);
+					: emit(probed, record->source, record->h.tid, &event);
 }
 
 /* Ends the innermost scope of a thread and a source. */
-static int end(struct told_scopes *told, uint32_t tid, uint8_t source, uint64_t time)
+static int end(struct probed_scopes *probed, uint32_t tid, uint8_t source, uint64_t time)
 {
 	uint64_t key = key_of(tid, source), open = 0;
 	struct event event = { .time = time, .flags = SCOPE_END };
 	int err;
 
-	if (!map64__get(told->open, key, &open))
+	if (!map64__get(probed->open, key, &open))
 		return 0;
 	if (DEPTH(open) == 1) {
-		map64__del(told->open, key, NULL);
+		map64__del(probed->open, key, NULL);
 	} else {
-		err = map64__set(told->open, key, pop(open));
+		err = map64__set(probed->open, key, pop(open));
 		if (err)
 			return err;
 	}
-	return innermost_hidden(open) ? 0 : emit(told, source, tid, &event);
+	return innermost_hidden(open) ? 0 : emit(probed, source, tid, &event);
 }
 
-int told_scopes__record(struct told_scopes *told, const struct mt_rec_scope *record)
+int probed_scopes__record(struct probed_scopes *probed, const struct mt_rec_scope *record)
 {
-	if (told->off)
+	if (probed->off)
 		return 0; /* from before the change of detail */
-	return record->ends ? end(told, record->h.tid, record->source,
-				  decoder__since(told->decoder, record->h.time))
-			    : begin(told, record);
+	return record->ends ? end(probed, record->h.tid, record->source,
+				  decoder__since(probed->decoder, record->h.time))
+			    : begin(probed, record);
 }
 
-int told_scopes__exit(struct told_scopes *told, uint32_t tid, uint64_t time)
+int probed_scopes__exit(struct probed_scopes *probed, uint32_t tid, uint64_t time)
 {
-	return end(told, tid, SCOPE_RECORD_FUNCTION, time);
+	return end(probed, tid, SCOPE_RECORD_FUNCTION, time);
 }
 
-/* Ends all open scopes of a thread and a source. Returns 0, -ENOMEM or the sink's error. */
-static int end_each(struct told_scopes *told, uint64_t key, uint64_t open)
+/* Emits the ends of a thread's open scopes of a source. The caller removes them from the map.
+ * Returns 0, -ENOMEM or the sink's error. */
+static int end_each(struct probed_scopes *probed, uint64_t key, uint64_t open)
 {
-	uint64_t now = decoder__now(told->decoder);
+	uint64_t now = decoder__now(probed->decoder);
 	int err = 0;
 
-	for (uint64_t n = DEPTH(open); n && !err; n--)
-		err = end(told, (uint32_t)key, (uint8_t)(key >> 32), now);
+	if (DEPTH(open) > DEEPEST) /* the deeper ones are not in the stream */
+		open -= DEPTH(open) - DEEPEST;
+	for (; DEPTH(open) && !err; open = pop(open)) {
+		struct event event = { .time = now, .flags = SCOPE_END };
+
+		if (!innermost_hidden(open))
+			err = emit(probed, (uint8_t)(key >> 32), (uint32_t)key, &event);
+	}
 	return err;
 }
 
-int told_scopes__end_all(struct told_scopes *told)
+int probed_scopes__end_all(struct probed_scopes *probed)
 {
 	uint64_t key, open;
 	size_t pos = 0;
 	int err = 0;
 
-	while (!err && map64__next(told->open, &pos, &key, &open)) {
-		err = end_each(told, key, open);
-		pos = 0; /* the map has changed */
-	}
+	while (!err && map64__next(probed->open, &pos, &key, &open))
+		err = end_each(probed, key, open);
+	map64__clear(probed->open);
 	return err;
 }
 
-int told_scopes__set_off(struct told_scopes *told, bool off)
+int probed_scopes__set_off(struct probed_scopes *probed, bool off)
 {
-	told->off = off;
-	return off ? told_scopes__end_all(told) : 0;
+	probed->off = off;
+	return off ? probed_scopes__end_all(probed) : 0;
 }
 
-int told_scopes__end_gone(struct told_scopes *told)
+int probed_scopes__end_gone(struct probed_scopes *probed)
 {
-	const struct decoder *decoder = told->decoder;
-	uint64_t key, open, i;
-	size_t pos = 0;
+	const struct decoder *decoder = probed->decoder;
+	uint64_t key, open, i, *gone = NULL;
+	size_t pos = 0, n = 0, room = 0;
 	int err = 0;
 
-	while (!err && map64__next(told->open, &pos, &key, &open)) {
+	/* The map must not change while it is read. */
+	while (!err && map64__next(probed->open, &pos, &key, &open)) {
 		if (map64__get(decoder->threads, (uint32_t)key, &i) && !decoder->thread[i].gone)
 			continue;
-		err = end_each(told, key, open);
-		pos = 0;
+		err = array__grow(&gone, &room, n + 1, sizeof(*gone));
+		if (err)
+			break;
+		gone[n++] = key;
+		err = end_each(probed, key, open);
 	}
+	while (n)
+		map64__del(probed->open, gone[--n], NULL);
+	free(gone);
 	return err;
 }
