@@ -171,11 +171,15 @@ static uint64_t number_in(int dir, const char *name)
 static uint64_t named_number(const char *text, const char *name)
 {
 	size_t len = strlen(name);
+	const char *line = text;
 
-	for (const char *line = text; line && *line; line = strchr(line, '\n')) {
-		line += *line == '\n';
+	while (line) {
+		const char *end;
+
 		if (!strncmp(line, name, len) && line[len] == ' ')
 			return strtoull(line + len + 1, NULL, 10);
+		end = strchr(line, '\n');
+		line = end ? end + 1 : NULL;
 	}
 	return MEMCG_NONE;
 }

@@ -271,13 +271,18 @@ static int install_filter(void)
 
 int user__guard_terminal(void)
 {
-	int err = has_terminal() ? install_filter() : 0;
+	int err;
 
+	if (!has_terminal())
+		return 0;
+	err = install_filter();
+	/* A process without CAP_SYS_ADMIN must first give up the privileges of later programs. */
 	if (err == -EACCES && !prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 		err = install_filter();
-	if (err == -EINVAL || err == -ENOSYS)
-		err = setsid() < 0 ? -errno : 0;
-	return err;
+	if (err != -EINVAL && err != -ENOSYS)
+		return err;
+	/* The kernel has no filters: leave the terminal. */
+	return setsid() < 0 ? -errno : 0;
 }
 
 /* ---- the environment ---- */

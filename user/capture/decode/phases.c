@@ -518,7 +518,8 @@ static void find_places(struct phases *p, const struct queue *queue, size_t end)
 	const struct mt_hdr *header;
 	size_t n = link_threads(p, cursors), pos = 0, len, c;
 
-	/* One pass: each thread's cursor goes through its pending records, in order of time. */
+	/* One pass: each thread's cursor goes through its pending records, in order of time. Those
+	 * from before a record come after the one before it. */
 	while ((header = queue__at(queue, &pos, end, &len))) {
 		for (c = 0; c < n && cursors[c].tid != header->tid; c++)
 			;
@@ -531,6 +532,7 @@ static void find_places(struct phases *p, const struct queue *queue, size_t end)
 		}
 		cursors[c].end = pos;
 	}
+	/* The others come after their thread's last record. */
 	for (c = 0; c < n; c++)
 		for (uint32_t i = cursors[c].next; i != UINT32_MAX; i = p->pending[i].same)
 			p->pending[i].after = cursors[c].end;

@@ -270,7 +270,9 @@ static int become(void *ctx)
 
 	if (status)
 		return status;
-	return q->fd >= 0 && chdir("/") ? CANNOT_RUN : 0;
+	if (q->fd < 0) /* a name of the user's may be relative to this folder */
+		return 0;
+	return chdir("/") ? CANNOT_RUN : 0;
 }
 
 /* Reads the interpreter's output to its end or the time limit, then kills it. Returns the bytes

@@ -323,7 +323,8 @@ static int walk_fastbins(struct frees *frees, const struct arena *arena)
 	return host_places__is_local(err) ? 0 : err;
 }
 
-/* Adds the free chunks of an arena. */
+/* Adds the free chunks of an arena. Sets frees->bad if its lists cannot be read: then only the top
+ * chunk counts. 0, or an error that ends the reading. */
 static int walk_free(struct frees *frees, const struct arena *arena)
 {
 	uint64_t size = 0, from = frees->reading->free_chunks.n;
@@ -342,8 +343,8 @@ static int walk_free(struct frees *frees, const struct arena *arena)
 	}
 	if (err)
 		return err;
-	err = proc__read_u64(frees->reading->proc, arena->top + 8 /* size of the top chunk */,
-			     &size);
+	/* The top chunk is in no list. */
+	err = proc__read_u64(frees->reading->proc, arena->top + 8 /* its size and flags */, &size);
 	size &= SIZE_MASK;
 	if (err || !host_places__is_private_memory(&frees->reading->maps, arena->top, size)) {
 		frees->bad = true;

@@ -61,11 +61,11 @@ struct native {
 
 /* ---- mapped files ---- */
 
-/* Lists the files that are mapped with code, each from its beginning on. */
+/* Lists the files that are mapped with code, each from its beginning on. 0 or -ENOMEM. */
 static int find_modules(struct native *native)
 {
-	struct module *module = NULL;
-	bool code = false;
+	struct module *module = NULL; /* the last one in the list */
+	bool code = false;	      /* it has code */
 
 	for (size_t i = 0; i < native->maps.n; i++) {
 		const struct map *map = &native->maps.v[i];
@@ -73,8 +73,8 @@ static int find_modules(struct native *native)
 		if (!map->inode)
 			continue;
 		if (!module || !map__same_file(&module->first, map) || !map->offset) {
-			/* The last file had no code, so it is no module. */
-			native->n -= module && !code;
+			if (module && !code) /* drop it: it is no module */
+				native->n--;
 			if (native->n == WIRE_MODULES_MAX)
 				return 0;
 			if (array__grow(&native->module, &native->cap, native->n + 1,
@@ -87,7 +87,8 @@ static int find_modules(struct native *native)
 		module->end = map->end;
 		code = code || map->x;
 	}
-	native->n -= module && !code;
+	if (module && !code)
+		native->n--;
 	return 0;
 }
 

@@ -121,22 +121,22 @@ static uint16_t writes_string(uint8_t opcode)
 	}
 }
 
-/* Opcodes whose ModRM.reg selects the operation. */
+/* Returns the registers that are written by opcodes whose ModRM.reg selects the operation. */
 static uint16_t writes_group(const struct insn *in)
 {
 	switch (in->opcode) {
-	case 0x80:
+	case 0x80: /* add, or, ..., xor; 7: cmp */
 	case 0x81:
 	case 0x83:
 		return op_of(in) == 7 ? 0 : modrm_rm(in);
-	case 0xf6:
+	case 0xf6: /* 0, 1: test; 2, 3: not, neg; others: mul, imul, div, idiv */
 	case 0xf7:
 		if (op_of(in) < 2)
 			return 0;
 		return op_of(in) < 4 ? modrm_rm(in) : BIT(RAX) | BIT(RDX);
-	case 0xfe:
+	case 0xfe: /* inc, dec */
 		return modrm_rm(in);
-	default: /* 0xff: inc, dec, push; branches end the prologue anyway */
+	default: /* 0xff; 0, 1: inc, dec; others: push, and branches, which end the prologue */
 		return op_of(in) < 2 ? modrm_rm(in) : 0;
 	}
 }

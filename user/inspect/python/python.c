@@ -2,6 +2,7 @@
 /* Finds the file of the interpreter, its address and its exported symbols. */
 #include "inspect/python.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <limits.h>
 #include <stddef.h>
@@ -185,12 +186,20 @@ static int identify_exported(struct python *py, uint64_t addr, const char **why)
 /* Minor version in a file name ("libpython3.8.so.1.0", "python3.8"); -1: none. */
 static int parse_minor(const char *name)
 {
+	static const char before[] = "python3.";
 	const char *base = strrchr(name, '/'), *at;
+	int minor;
 
-	at = strstr(base ? base : name, "python3.");
-	if (!at || at[8] < '0' || at[8] > '9')
+	at = strstr(base ? base : name, before);
+	if (!at)
 		return -1;
-	return at[9] >= '0' && at[9] <= '9' ? (at[8] - '0') * 10 + at[9] - '0' : at[8] - '0';
+	at += strlen(before);
+	if (!isdigit((unsigned char)at[0]))
+		return -1;
+	minor = at[0] - '0';
+	if (isdigit((unsigned char)at[1])) /* two digits at most */
+		minor = minor * 10 + at[1] - '0';
+	return minor;
 }
 
 /* Reads sys.hexversion, an int of one 30-bit digit. 0: the layout does not lead to it. */

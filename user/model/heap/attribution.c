@@ -287,7 +287,7 @@ static void native_locs__add(struct attribution *w, struct native_locs *n, uint3
 
 /* Chooses the stack's lines after all frames are examined. Python frames come first; compiled code
  * counts for user_loc and inner_loc only without them. in_file: location of the innermost Python
- * frame whose code is in a file. */
+ * frame whose code is in a file. 0 is "none" for all locations. */
 static void native_locs__choose(const struct native_locs *n, uint32_t in_file,
 				struct stack_origin *origin)
 {

@@ -1039,11 +1039,14 @@ static void update_tops(const struct growth_watch *w, struct growth_unit *u)
 	struct growth_tops *t = &u->tops;
 	uint64_t now = w->track[TRACK_STEPS].passed;
 
+	uint64_t unchanged; /* steps that ended after t->step */
+
 	if (t->step >= now)
 		return;
+	unchanged = now - t->step - 1;
 	add_top(t, t->step, (double)t->top, 1);
-	t->last = now == t->step + 1 ? t->top : u->live;
-	add_top(t, t->step + 1, (double)u->live, now - t->step - 1);
+	add_top(t, t->step + 1, (double)u->live, unchanged);
+	t->last = unchanged ? u->live : t->top;
 	t->step = now;
 	t->top = u->live;
 }

@@ -35,6 +35,7 @@ static size_t own_length(const char *name)
 
 	if (len > strlen(MORE) && !strcmp(name + len - strlen(MORE), MORE))
 		end = len - strlen(MORE);
+	/* the number before it: "3", "1,205", or "*" for several numbers of alike names */
 	while (end && strchr("0123456789,*", name[end - 1]))
 		end--;
 	if (end <= strlen(AND) || !text__starts(name + end - strlen(AND), AND))

@@ -916,7 +916,8 @@ static bool judge_growth(struct term *t, const struct cond_values *v, struct con
 	return true;
 }
 
-/* Compares one figure with its limit and sets *r. */
+/* Compares one figure with its limit and sets *r: COND_HOLDS, COND_NO, or unknown with the reason.
+ * A limit in percent is of value->whole. */
 static void judge_term(struct term *t, const struct cond_values *v, struct cond_result *r)
 {
 	const struct cond_value *value = &v->v[base_figure(t)];
@@ -934,7 +935,7 @@ static void judge_term(struct term *t, const struct cond_values *v, struct cond_
 	} else {
 		r->value = value->value;
 	}
-	a = r->value;
+	a = r->value; /* a and b: what is compared */
 	if (t->percent) {
 		if (!value->whole) {
 			set_unknown(

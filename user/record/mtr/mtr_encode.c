@@ -255,16 +255,19 @@ static int put_memory(struct mtr_encoder *enc, const struct event *e, unsigned i
 	return err;
 }
 
+/* Writes the stack, and how its read ended (MT_WALK_*) only if that is not what the reader expects:
+ * the stack's own, or without a stack that of the last event without one. Returns MTR_WALK if it is
+ * written, otherwise 0. */
 static unsigned int put_stack(struct mtr_encoder *enc, const struct event *e)
 {
-	uint8_t predicted = enc->walk;
+	uint8_t expected = enc->walk;
 
 	put_number(enc, MTR_COL_STACK, e->stack);
 	if (e->stack)
-		predicted = dict__get_stack(enc->dict, e->stack).walk;
+		expected = dict__get_stack(enc->dict, e->stack).walk;
 	else
 		enc->walk = e->walk;
-	if (e->walk == predicted)
+	if (e->walk == expected)
 		return 0;
 	put_number(enc, MTR_COL_REST, e->walk);
 	return MTR_WALK;

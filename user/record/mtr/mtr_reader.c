@@ -502,7 +502,7 @@ static int next_block(struct mtr_reader *r, struct mtr_batch *to)
 
 	if (err <= 0)
 		return err;
-	if (b.type < MTR_FACTS || b.type > MTR_END) {
+	if (b.type < MTR_FACTS || b.type > MTR_END) { /* of a later version: skip it */
 		r->good = r->position;
 		return 1;
 	}
@@ -525,7 +525,7 @@ static int next_block(struct mtr_reader *r, struct mtr_batch *to)
 	if (err)
 		return fail_with(r, err);
 	if (b.type == MTR_EVENTS)
-		r->in_events = true;
+		r->in_events = true; /* its end is good once all its events are decoded */
 	else
 		r->good = r->position;
 	return 1;

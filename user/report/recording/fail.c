@@ -673,7 +673,8 @@ int report_fail__begin(struct report_fail *f, struct analysis *a)
 	return f->feed || f->leaks ? growth__watch(a->model, BY_LINE) : 0;
 }
 
-/* Feeds the conditions with the figures after the last event. */
+/* Feeds the conditions with the figures of the last event's device, f->number, after that event.
+ * After the first steps the conditions forget what they were fed: memory always grows then. */
 static int feed_conds(struct report_fail *f)
 {
 	struct cond_values values = { .time = f->time, .has_steps = true, .series = f->number };
