@@ -561,21 +561,33 @@ int elf__read(const struct elf *elf, uint64_t vaddr, void *buf, size_t len)
 #define R_RELATIVE(machine) ((machine) == ELF_AARCH64 ? R_AARCH64_RELATIVE : R_X86_64_RELATIVE)
 #define R_SYMBOL(machine) ((machine) == ELF_AARCH64 ? R_AARCH64_ABS64 : R_X86_64_64)
 
+/* The symbol that was read last. Linkers put the relocations of a symbol one after another. */
+struct last_symbol {
+	uint64_t index;
+	bool known;
+	Elf64_Sym sym;
+};
+
 /* Sets *ret to the value that a relocation writes, without the load bias. False: it is not an
  * address in this file. */
-static bool relocated_value(const struct elf *elf, const Elf64_Rela *r, uint64_t *ret)
+static bool relocated_value(const struct elf *elf, const Elf64_Rela *r, struct last_symbol *last,
+			    uint64_t *ret)
 {
-	uint64_t type = ELF64_R_TYPE(r->r_info),
-		 sym_at = ELF64_R_SYM(r->r_info) * sizeof(Elf64_Sym);
-	Elf64_Sym sym;
+	uint64_t type = ELF64_R_TYPE(r->r_info), index = ELF64_R_SYM(r->r_info);
 
 	*ret = (uint64_t)r->r_addend;
 	if (type == R_RELATIVE(elf->machine))
 		return true;
-	if (type != R_SYMBOL(elf->machine) ||
-	    read_span(elf, &elf->symtab, sym_at, &sym, sizeof(sym)) || sym.st_shndx == SHN_UNDEF)
+	if (type != R_SYMBOL(elf->machine))
 		return false;
-	*ret += sym.st_value;
+	if (!last->known || last->index != index) {
+		last->index = index;
+		last->known = !read_span(elf, &elf->symtab, index * sizeof(last->sym), &last->sym,
+					 sizeof(last->sym));
+	}
+	if (!last->known || last->sym.st_shndx == SHN_UNDEF)
+		return false;
+	*ret += last->sym.st_value;
 	return true;
 }
 
@@ -608,12 +620,13 @@ struct at_place {
 /* For each_rela(): stops at the relocation of struct at_place. */
 static bool match_place(const Elf64_Rela *r, void *ctx)
 {
+	struct last_symbol last = { 0 };
 	struct at_place *a = ctx;
 
 	if (r->r_offset != a->vaddr)
 		return false;
 	a->found = true;
-	a->known = relocated_value(a->elf, r, &a->value);
+	a->known = relocated_value(a->elf, r, &last, &a->value);
 	return true;
 }
 
@@ -640,6 +653,7 @@ struct places {
 	const struct elf *elf;
 	uint64_t value, *at;
 	size_t n, max;
+	struct last_symbol last;
 };
 
 static void add_place(struct places *p, uint64_t vaddr)
@@ -658,7 +672,7 @@ static bool match_value(const Elf64_Rela *r, void *ctx)
 	/* Most relocations are relative and have another addend: compare that first. */
 	if ((ELF64_R_TYPE(r->r_info) != R_RELATIVE(p->elf->machine) ||
 	     (uint64_t)r->r_addend == p->value) &&
-	    relocated_value(p->elf, r, &value) && value == p->value)
+	    relocated_value(p->elf, r, &p->last, &value) && value == p->value)
 		add_place(p, r->r_offset);
 	return p->n == p->max;
 }
