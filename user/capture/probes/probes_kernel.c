@@ -437,11 +437,40 @@ static size_t twin_names(const char *names[HOOK_NR])
 
 #define FIRST_MAX (HOOK_NR + 6)
 
+/* Puts the programs whose verification takes longest (9 to 40 ms, others below 4) before the
+ * others, the longest first. programs__load() deals them out to threads in turn, so that the
+ * threads end at about the same time. */
+static void put_longest_first(const char **names, size_t n)
+{
+	const char *const longest[] = {
+		program_name(HOOK_MODULE_CALL, /*sleepable=*/false),
+		program_name(HOOK_REPORT, /*sleepable=*/false),
+		program_name(HOOK_OOM, /*sleepable=*/false),
+		program_name(HOOK_EDGE, /*sleepable=*/false),
+		program_name(HOOK_CPU_NEW, /*sleepable=*/false),
+		call_name(CALL_ENTER),
+		program_name(HOOK_SCOPE_END, /*sleepable=*/false),
+	};
+	size_t n_first = 0;
+
+	for (size_t i = 0; i < sizeof(longest) / sizeof(longest[0]); i++) {
+		for (size_t k = n_first; k < n; k++) {
+			const char *name = names[k];
+
+			if (strcmp(name, longest[i]))
+				continue;
+			memmove(&names[n_first + 1], &names[n_first],
+				(k - n_first) * sizeof(*names));
+			names[n_first++] = name;
+			break;
+		}
+	}
+}
+
 /* Sets names to the names of the programs that nearly every capture needs, those first whose
  * verification takes longest. old: of the programs for older kernels. Returns their number. */
 static size_t first_names(const struct probes_opts *opts, bool old, const char *names[FIRST_MAX])
 {
-	/* In reverse: the verification of the last ones takes longest. */
 	static const enum hook_id all[] = {
 		HOOK_MODULE_CALL, HOOK_SCOPE_END, HOOK_SCOPE_BEGIN,	      HOOK_RANGE_POP,
 		HOOK_RANGE_PUSH,  HOOK_CODE_GONE, MT_ALLOCATOR_HOOKS(HOOK_ID)
@@ -472,6 +501,7 @@ static size_t first_names(const struct probes_opts *opts, bool old, const char *
 	}
 	if (old)
 		names[n++] = "thread_gone";
+	put_longest_first(names, n);
 	return n;
 }
 
