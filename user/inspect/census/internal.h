@@ -140,7 +140,7 @@ struct reading {
 
 #define NO_OBJECT UINT32_MAX
 
-/* What a reading keeps of a struct pytensor. It is small, because there may be a million. */
+/* The part of a struct pytensor that a reading keeps. It is small, because there may be a million. */
 struct listed {
 	uint64_t impl, addr, size;
 	uint32_t obj;	/* number of the Python object to start from, or NO_OBJECT */

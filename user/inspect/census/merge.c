@@ -72,7 +72,7 @@ static void describe_cand(struct cand *to, const struct listed *tensor, const st
 /* A parameter, for census__param(). */
 struct param {
 	uint64_t impl, storage;
-	uint32_t ix;	/* of the tensor in the list */
+	uint32_t ix;	/* index of the tensor in the list */
 	uint32_t owner; /* index of the storage that it is in; NO_OWNER: none */
 };
 
@@ -95,7 +95,7 @@ static int add_param(struct params *params, const struct listed *tensor, uint64_
 	return err;
 }
 
-/* What merging works on: `memory` has the list's tensors, then candidates, then storages. */
+/* The state of merging: `memory` has the list's tensors, then candidates, then storages. */
 struct merge {
 	struct reading *reading;
 	const struct label *labels;

@@ -83,8 +83,8 @@ struct place {
 	bool is_state;	     /* as in struct node */
 };
 
-/* Where an object is: the number of its place, from 1 on, and these bits. 0: the search did not
- * find it. */
+/* The place of an object: the number of the place, from 1 on, and these bits. 0: the search did not
+ * find the object. */
 #define PLACE_MASK (UINT32_MAX >> 2)
 #define OWNED_AGAIN (1u << 30) /* the second search found the tensor */
 #define OWNED_SAME (1u << 31)  /* the second search found the tensor at the same place */
@@ -145,7 +145,7 @@ struct census_owners {
  * case. */
 int census_owners__search(struct reading *reading, struct census_owners *owners,
 			  struct census_owners *before);
-/* Where the first search found a tensor or a model: a place and bits. NULL: it did not. */
+/* The place and bits of a tensor or a model. NULL: the first search did not find it. */
 uint32_t *census_owners__find(struct census_owners *owners, uint64_t obj);
 static inline const struct place *census_owners__place(const struct census_owners *owners,
 						       uint32_t owned)

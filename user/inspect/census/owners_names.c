@@ -41,7 +41,7 @@ static bool is_gradient(const char *path)
 	       (!strcmp(word + len - strlen("_grad"), "_grad") || !strcmp(word, ".grad"));
 }
 
-/* What a place says of its tensors. */
+/* Name and label of the tensors at a place. */
 struct place_name {
 	uint32_t name;	/* offset of its text; 0: not made yet */
 	uint32_t label; /* of tensors that had no label of their own; 0: not made yet */

@@ -600,7 +600,7 @@ struct leads {
 	size_t n, cap;
 };
 
-/* What pytensors__read() needs to read a tensor of the list. */
+/* Returns a tensor of the list as pytensors__read() begins with it. */
 static struct pytensor start_of(const struct reading *reading, const struct listed *tensor)
 {
 	if (tensor->obj == NO_OBJECT)
