@@ -259,7 +259,9 @@ static uint32_t stack_of_maker(struct decoder *decoder, const struct mt_rec_node
 	if (!thread || record->h.node != MT_NODE_CURRENT || !thread->node ||
 	    !made_by_engine(decoder, stack, walk))
 		return stack;
-	return thread->accumulates ? 0 : dict__get_node(decoder->dict, thread->node).stack;
+	if (thread->accumulates) /* an AccumulateGrad node has no stack */
+		return 0;
+	return dict__get_node(decoder->dict, thread->node).stack;
 }
 
 void autograd__called(struct decoder *decoder, struct thread *thread, uint64_t root)

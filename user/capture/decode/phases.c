@@ -127,12 +127,15 @@ static bool pass_gap(struct phase_page *page, uint64_t now, const struct phase_r
 {
 	uint64_t slot = (page->next + 1) % page->n, oldest;
 
+	/* A later record is in this place: the program was a round ahead of us. */
 	if (is_whole(page, r, slot) && r->number > page->next + 1) {
 		if (!find_oldest(page, &oldest) || oldest <= page->next)
 			return false;
 		skip_to(page, oldest);
 		return true;
 	}
+	/* The next one lacks, although a later one is there: a thread is writing it, or never will.
+	 */
 	for (size_t i = 1; i <= after; i++) {
 		if (!is_whole(page, &r[i], slot + i) || r[i].number != page->next + 1 + i)
 			continue;

@@ -85,7 +85,10 @@ static int make_dir(struct estimate *e)
 		tmp = "/tmp";
 	snprintf(e->dir, sizeof(e->dir), "%s/memtrace-estimate-XXXXXX", tmp);
 	/* Search permission only: the script must be able to open the log in it. */
-	err = mkdtemp(e->dir) && !chmod(e->dir, 0711) ? make_log(e) : -errno;
+	if (!mkdtemp(e->dir) || chmod(e->dir, 0711))
+		err = -errno;
+	else
+		err = make_log(e);
 	if (!err)
 		return EXIT_OK;
 	log_err("cannot make a folder for the recording: %s; set TMPDIR to another folder",

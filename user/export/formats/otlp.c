@@ -294,21 +294,33 @@ static void write_field(struct export_ctx *c, struct otlp *o, uint32_t field,
 	pb__free(&whole);
 }
 
+/* Adds the resource: what the process is. */
+static void put_resource(struct export_ctx *c, struct otlp *o, struct pb *resources)
+{
+	pb__clear(&o->list); /* gets the attributes */
+	put_fact(c, o, "service.name", "comm");
+	put_fact(c, o, "host.name", "hostname");
+	put_fact(c, o, "container.id", "container");
+	put_fact(c, o, "k8s.pod.uid", "pod.uid");
+	pb__message(resources, RESOURCES_RESOURCE, &o->list);
+}
+
+/* Adds the scope: who made the profiles. */
+static void put_scope(struct export_ctx *c, struct otlp *o, struct pb *scopes)
+{
+	pb__clear(&o->part);
+	pb__string(&o->part, SCOPE_NAME, "memtrace-bpf");
+	pb__string(&o->part, SCOPE_VERSION, facts__get(c->facts, "version") ?: "unknown");
+	pb__message(scopes, SCOPES_SCOPE, &o->part);
+}
+
 /* Writes the process with its profiles. The resource comes first: `serve --push-otlp` replaces it. */
 static void write_profiles(struct export_ctx *c, struct otlp *o)
 {
 	struct pb resources = { 0 }, scopes = { 0 };
 
-	pb__clear(&o->list);
-	put_fact(c, o, "service.name", "comm");
-	put_fact(c, o, "host.name", "hostname");
-	put_fact(c, o, "container.id", "container");
-	put_fact(c, o, "k8s.pod.uid", "pod.uid");
-	pb__message(&resources, RESOURCES_RESOURCE, &o->list);
-	pb__clear(&o->part);
-	pb__string(&o->part, SCOPE_NAME, "memtrace-bpf");
-	pb__string(&o->part, SCOPE_VERSION, facts__get(c->facts, "version") ?: "unknown");
-	pb__message(&scopes, SCOPES_SCOPE, &o->part);
+	put_resource(c, o, &resources);
+	put_scope(c, o, &scopes);
 	for (int i = 0; i < PROFILES; i++) {
 		end_profile(c, o, i);
 		pb__message(&scopes, SCOPES_PROFILES, &o->samples[i]);

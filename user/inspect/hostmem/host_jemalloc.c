@@ -663,16 +663,17 @@ static int find_root(struct jemalloc *jemalloc)
  * the stack, requests, and the lowest 16 bits of the stack's marks; the stack grows down. */
 static int add_cached_of_bin(struct jemalloc *jemalloc, const uint8_t *bin)
 {
-	uint64_t top = proc__word(bin), n;
+	uint64_t top = proc__word(bin),
+		 n; /* top: address of the first block's pointer; n: blocks */
 	uint16_t marks[3];
 	int err = 0;
 
 	memcpy(marks, bin + 16, sizeof(marks));
 	if (is_5_2(jemalloc)) {
-		n = top >> 32;
+		n = top >> 32; /* the word's upper half */
 		top = proc__word(bin + 16) - 8 * n;
 	} else {
-		n = (uint16_t)(marks[2] - (uint16_t)top) / 8;
+		n = (uint16_t)(marks[2] - (uint16_t)top) / 8; /* marks[2]: the empty stack's top */
 	}
 	if (!n || n >= MAX_IN_CACHE || top % 8 || !may_be_table(jemalloc, top, n * 8))
 		return 0;

@@ -606,8 +606,8 @@ static int on_brk(struct host_memory *host, const struct mt_rec_host *record,
 /*
  * Handles mprotect() that makes [start, end) writable, such as a piece that a heap grows by.
  * like: the template of make_template(). If the memory is a piece of a heap, sets its grain from
- * the smallest such piece (host->least_opened), and counts all bytes as fresh: they may become
- * resident soon. Returns 0, -ENOMEM, or the error of ranges.fn.
+ * the smallest such piece (host->least_opened), and counts all bytes as fresh (UINT64_MAX): they
+ * may become resident soon. Returns 0, -ENOMEM, or the error of ranges.fn.
  */
 static int on_mprotect(struct host_memory *host, uint64_t start, uint64_t end,
 		       struct host_range *like)
@@ -888,7 +888,7 @@ static int take_found(struct host_memory *host, const struct host_found *found)
 }
 
 /* Sets the bytes that the reading found for a range which changed since. If it only grew, the bytes
- * of its old part are right, and what it grew by is fresh: not read yet. */
+ * of its old part are right, and its new part is fresh: not read yet. */
 static int take_asked_changed(struct host_memory *host, struct host_range *range,
 			      const struct host_asked *asked)
 {

@@ -198,11 +198,12 @@ static int find_allocator(struct host_reading *reading, size_t i, const struct h
 		     known && k < POINTERS && at + 8 * k + 8 <= data->len && err == -ENOENT; k++) {
 			uint64_t impl = proc__word(data->v + at + 8 * k), type;
 
-			if (pointer_like(impl) &&
-			    host_places__is_private_memory(&reading->maps, impl, 64) &&
-			    !proc__read_u64(reading->proc, impl, &type) &&
-			    is_of_type(reading, type, "CachingHostAllocatorImpl"))
-				err = read_blocks(reading, impl);
+			if (!pointer_like(impl) ||
+			    !host_places__is_private_memory(&reading->maps, impl, 64) ||
+			    proc__read_u64(reading->proc, impl, &type) ||
+			    !is_of_type(reading, type, "CachingHostAllocatorImpl"))
+				continue;
+			err = read_blocks(reading, impl);
 			if (!err)
 				reading->places->pinned = impl;
 		}

@@ -51,7 +51,7 @@
 #define MOST_OBJECTS (UINT64_C(1) << 36) /* objects of one size class; sums stay below 64 bits */
 #define MAX_SPANS (8u << 20)
 #define MAX_LOADS (64u << 10) /* reads of spans; each has WINDOW bytes */
-#define MAX_TRIES (96u << 10) /* reads of what may be a thread's cache */
+#define MAX_TRIES (96u << 10) /* reads of possible caches of threads */
 #define MAX_STALE 4096u	      /* entries of the page map that changed during the reading */
 #define READINGS 3	      /* attempts while the process changes its tables */
 #define WINDOW 16384u	      /* bytes of spans that are read at once */
@@ -75,7 +75,7 @@ struct tables {
 	unsigned classes; /* number of size classes, with class 0 */
 	uint32_t size[CLASSES], move[CLASSES];
 	uint64_t pages[CLASSES];
-	uint64_t tries; /* reads of what may be a thread's cache */
+	uint64_t tries; /* reads of possible caches of threads */
 };
 
 /* Bits of a page's number. shift: log2 of the page's size, here and below. */

@@ -421,7 +421,7 @@ static void look_at_mounts(struct run *r)
 }
 
 /* The step that looks at a path. index: in the caller's paths, and behind them in run.folders.
- * Steps are numbers, of which PIDs are above 0. */
+ * Steps above 0 are PIDs. */
 static int64_t step_of_path(size_t index)
 {
 	return -1 - (int64_t)index;

@@ -514,8 +514,7 @@ static int read_two_byte(struct cursor *cursor, struct insn *in)
 	return read_operands(cursor, in, two_byte[op >> 4][op & 15]);
 }
 
-/* True for opcodes that share their first byte with others, told apart by ModRM.reg, and of which
- * these are not in use. */
+/* True if ModRM.reg, which tells apart opcodes with the same first byte, selects an unused one. */
 static bool is_unused_in_group(const struct insn *in)
 {
 	switch (in->opcode) {

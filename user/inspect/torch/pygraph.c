@@ -323,7 +323,8 @@ static void check_nodes(struct batch *batch)
 		next = proc__word(chunk + span->len);
 		if ((proc__word(chunk) & ~SIZE_FLAGS) != span->len ||
 		    proc__word(chunk + 8) != batch->items[span->item].vptr ||
-		    !(next & PREV_INUSE) || (next & ~SIZE_FLAGS) < MIN_CHUNK || (next & 8))
+		    !(next & PREV_INUSE) || (next & ~SIZE_FLAGS) < MIN_CHUNK ||
+		    (next & 8 /* sizes are multiples of 16 */))
 			span->len = 0;
 		else
 			span->len -= 8; /* the next chunk's size word is not part of the node */
@@ -544,9 +545,8 @@ static int find_pointers_in(struct batch *batch, size_t begin, size_t end)
 }
 
 /*
- * Reads n queued nodes from index `from` on, their Python objects and vectors. What is read shows
- * what to read next, so the batch's spans are filled and read in three rounds: nodes; objects of
- * nodes; vectors of both.
+ * Reads n queued nodes from index `from` on, their Python objects and vectors. Nodes lead to their
+ * objects, and both to vectors, so the batch's spans are filled and read in three rounds.
  */
 static int read_batch(struct walk *walk, size_t from, size_t n)
 {

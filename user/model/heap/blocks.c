@@ -87,7 +87,7 @@ int blocks__put(const struct model *m, struct dev *dev, uint64_t addr, const str
 	if (map64__swap(b->at, addr, i, replaced, &old_index))
 		return -ENOMEM;
 	if (b->free_no)
-		b->free_no = b->recs[i].site;
+		b->free_no = b->recs[i].site; /* links the free records */
 	else
 		b->n++;
 	if (b->free_no) /* for the next block */

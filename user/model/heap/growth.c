@@ -1255,6 +1255,7 @@ static void describe_values(const struct judge *j)
 {
 	const struct growth_track *progress = &j->w->track[j->track];
 	struct growth *growth = j->g;
+	uint64_t values; /* until the last allocation: later slices of time have none */
 
 	growth->clock = clock_of(j);
 	growth->steps = progress->passed;
@@ -1274,9 +1275,11 @@ static void describe_values(const struct judge *j)
 				? (double)progress->stride * (double)GROWTH_SLICE / 1e9
 				: 0;
 	growth->values = progress->n;
-	if (growth->clock == GROWTH_TIME && j->w->last_alloc >= j->w->start &&
-	    (j->w->last_alloc - j->w->start) / GROWTH_SLICE / progress->stride < progress->n)
-		growth->values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / progress->stride;
+	if (growth->clock == GROWTH_TIME && j->w->last_alloc >= j->w->start) {
+		values = (j->w->last_alloc - j->w->start) / GROWTH_SLICE / progress->stride;
+		if (values < progress->n)
+			growth->values = values;
+	}
 	growth->coarse = j->w->coarse;
 }
 

@@ -275,15 +275,17 @@ static bool keeps_memory(const struct symbols *s, const struct candidate *c)
 /* True if a step can be what the candidate says. */
 static bool is_step(const struct symbols *s, const struct candidate *c)
 {
-	bool few = c->length < SHORT;
 
 	if (!is_regular(c) || c->number < STEPS_LEAST || c->length < ALLOCATIONS_LEAST ||
 	    (uint64_t)c->number * c->length < EVIDENCE_LEAST)
 		return false;
-	/* Sizes alone are weak evidence, and so are a few allocations. */
+	/* Sizes alone are weak evidence, and so are a few allocations: of such steps all, or 95 %,
+	 * must be equal. */
 	if (!s->framed && c->same != c->number)
 		return false;
-	return !few || c->same * 20 >= c->number * 19;
+	if (c->length < SHORT)
+		return c->same * 20 >= c->number * 19;
+	return true;
 }
 
 /* Judges the symbol, and sets *c if steps may begin with it, or with each k-th of its

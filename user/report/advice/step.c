@@ -13,15 +13,15 @@
  * handles all parameters at once; otherwise NULL. */
 static const char *multi_tensor_optimizer(const struct dict *d, uint32_t stack)
 {
+	static const char prefix[] = "_multi_tensor_";
 	struct dict_stack frames = dict__get_stack(d, stack);
 
 	for (uint32_t i = 0; i < frames.n; i++) {
 		struct dict_loc loc = dict__get_loc(d, frames.frames[i].loc);
 		const char *name = dict__str(d, loc.func);
 
-		if (text__starts(name, "_multi_tensor_") &&
-		    strstr(dict__str(d, loc.file), "torch/optim/"))
-			return name + 14;
+		if (text__starts(name, prefix) && strstr(dict__str(d, loc.file), "torch/optim/"))
+			return name + strlen(prefix);
 	}
 	return NULL;
 }
