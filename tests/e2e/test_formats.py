@@ -103,6 +103,11 @@ def test_reduced_detail_is_said():
     check(code == 0 and said in err, "export parquet: %s", err)
     file, = glob.glob(scratch("reduced") + "/devices/*/*/*.parquet")
     check(said in parquet.read(file)[0]["reduced_detail"], "devices: %s", parquet.read(file)[0])
+    other = recording("tiny")
+    for command in (["report", "--together"], ["leaks"]):
+        text, doc = (tool(*command, path, other, "--format", form)[1] for form in ("text", "json"))
+        equal(text.count("reduced has reduced detail: " + said), 1, "%s of several: %s" % (command, text))
+        equal([bool(r["detail"] and said in r["detail"]) for r in json.loads(doc)["recordings"]], [True, False], "%s as JSON" % command)
 
 
 def test_a_full_disk_is_no_success():

@@ -59,6 +59,9 @@ bool detail__read(const struct facts *f, struct detail *ret);
  */
 #define DETAIL_TEXT 512
 char *detail__sentence(char *buf, size_t size, const struct facts *f);
+/* The same for outputs that name it "reduced detail": writes "" if nothing is missing, though the
+ * capture took too long. */
+char *detail__reduced(char *buf, size_t size, const struct facts *f);
 /* Writes the member "detail" of docs/reference/report.md. Writes nothing if the recording had no
  * limit. */
 void detail__put(struct json *j, const struct facts *f);

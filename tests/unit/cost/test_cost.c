@@ -150,6 +150,10 @@ static void test_detail(void **state)
 	assert_int_equal(d.n, 0);
 	assert_string_equal(detail__sentence(text, sizeof(text), f), "");
 	facts__set(f, "cost.share", "0.034");
+	assert_string_equal(detail__sentence(text, sizeof(text), f),
+			    "tracing took 3.4 % of the target's time, the limit was 1 %. "
+			    "Every byte is counted.");
+	assert_string_equal(detail__reduced(text, sizeof(text), f), "");
 	detail__add(f, &(struct detail_change){ SECOND, 0, MT_OFF_NODES, 40000 });
 	detail__add(f, &(struct detail_change){ 2 * SECOND, 65536, 7, 30000 });
 	detail__add(f, &(struct detail_change){ 40 * SECOND, 0, 0, 1000 });
@@ -196,7 +200,7 @@ static void test_detail_steps(void **state)
 			    "byte is counted.");
 	/* Measured and below the limit, but steps have no lines. */
 	facts__set(f, "cost.share", "0.005");
-	assert_true(*detail__sentence(text, sizeof(text), f));
+	assert_true(*detail__reduced(text, sizeof(text), f));
 	/* Damage. */
 	facts__set(f, "cost.steps", "57:56");
 	facts__set(f, "cost.step", "0.02:0.01:nan");

@@ -3,6 +3,8 @@
  * everything. */
 #include "unit/model_world.h"
 
+#include "record/detail.h"
+
 enum { FORWARD, BACKWARD, OPTIMIZER, OTHER, DATA, KINDS };
 
 static uint32_t stack_in(struct world *w, int kind, uint32_t mod, int nr)
@@ -71,6 +73,23 @@ static uint64_t bytes_of(struct world *w, const char *dev, enum row_when when, e
 
 #define AT(c) bytes_of(&w, "cuda:0", ROWS_AT_MARK, CATEGORY_##c)
 #define NOW(c) bytes_of(&w, "cuda:0", ROWS_NOW, CATEGORY_##c)
+
+/* In a step whose stacks were not recorded, a block that is freed at once may be an activation. */
+static void test_without_stacks(void **state)
+{
+	struct frame_spec frames[] = { { .file = DETAIL_FILE, .func = DETAIL_BETWEEN },
+				       { .file = DETAIL_FILE, .func = DETAIL_FUNCTION } };
+
+	for (uint32_t i = 0; i < 2; i++) {
+		struct world w = world__new(AT_PEAK, 0);
+
+		alloc(&w, CUDA(0), 0x1000, 100, stack_of(&w, &frames[i], 1, MT_WALK_OFF));
+		dealloc(&w, CUDA(0), 0x1000, 100);
+		assert_int_equal(AT(TEMPORARY), i ? 100 : 0);
+		assert_int_equal(AT(UNKNOWN), i ? 0 : 100);
+		world__free(&w);
+	}
+}
 
 /* Two steps of training from the start. The peak is in the first; later events show what its blocks
  * were. */
@@ -678,6 +697,7 @@ static void test_random(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_without_stacks),
 		cmocka_unit_test(test_training),
 		cmocka_unit_test(test_no_optimizer),
 		cmocka_unit_test(test_inference),

@@ -180,7 +180,7 @@ static void put_side(struct flame *f, enum match_side side)
 	json__seconds(f->j, "duration", s->a->duration, /*decimals=*/3);
 	json__uint(f->j, "events", model__events(s->a->model));
 	json__uint(f->j, "lost", words__lost(s->a->model, s->a->facts));
-	json__string(f->j, "detail", detail__sentence(detail, sizeof(detail), s->a->facts));
+	json__string(f->j, "detail", detail__reduced(detail, sizeof(detail), s->a->facts));
 	json__open_object(f->j, "facts");
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
 		if (facts__get(s->a->facts, facts[i]))

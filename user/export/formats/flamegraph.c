@@ -215,7 +215,7 @@ static int put_data(void *ctx)
 	words__put_window(p->j, p->c->model);
 	json__uint(p->j, "events", model__events(p->c->model));
 	json__uint(p->j, "lost", words__lost(p->c->model, p->c->facts));
-	json__string(p->j, "detail", detail__sentence(detail, sizeof(detail), p->c->facts));
+	json__string(p->j, "detail", detail__reduced(detail, sizeof(detail), p->c->facts));
 	json__open_object(p->j, "facts");
 	for (size_t i = 0; i < sizeof(facts) / sizeof(facts[0]); i++)
 		if (facts__get(p->c->facts, facts[i]))

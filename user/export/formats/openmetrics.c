@@ -71,7 +71,7 @@ static void put_recording(struct export_ctx *c)
 		if (facts__get(c->facts, facts[i]))
 			openmetrics__label(c->out, facts[i], facts__get(c->facts, facts[i]),
 					   /*more=*/true);
-	if (*detail__sentence(detail, sizeof(detail), c->facts))
+	if (*detail__reduced(detail, sizeof(detail), c->facts))
 		openmetrics__label(c->out, "reduced_detail", detail, /*more=*/true);
 	fputs("} 1\n", c->out);
 	if (from && !text__parse_date(from, &ns))

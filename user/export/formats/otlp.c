@@ -259,7 +259,7 @@ static void end_profile(struct export_ctx *c, struct otlp *o, int which)
 	list_attribute(o, "memtrace.recording",
 		       text__clean(name, sizeof(name), c->name, strlen(c->name)));
 	list_attribute(o, "memtrace.reduced_detail",
-		       detail__sentence(detail, sizeof(detail), c->facts));
+		       detail__reduced(detail, sizeof(detail), c->facts));
 	pb__message(profile, PROFILE_ATTRIBUTES, &o->list);
 }
 

@@ -816,7 +816,7 @@ static void put_facts(struct export_ctx *c, struct perfetto *p)
 			json__string(p->j, keys[i], facts__get(c->facts, keys[i]));
 	json__uint(p->j, "events", model__events(c->model));
 	json__uint(p->j, "lost", words__lost(c->model, c->facts));
-	if (*detail__sentence(detail, sizeof(detail), c->facts))
+	if (*detail__reduced(detail, sizeof(detail), c->facts))
 		json__string(p->j, "reduced_detail", detail);
 	json__close_object(p->j);
 }

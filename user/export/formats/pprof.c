@@ -251,7 +251,7 @@ static void put_facts(struct export_ctx *c, struct pprof *p)
 	snprintf(comment, sizeof(comment), "%s; in use: at %s; memtrace-bpf %s", name, c->moment,
 		 version);
 	put_number(p, PROFILE_COMMENT, string_number(p, comment));
-	if (!*detail__sentence(detail, sizeof(detail), c->facts))
+	if (!*detail__reduced(detail, sizeof(detail), c->facts))
 		return;
 	snprintf(comment, sizeof(comment), "reduced detail: %s", detail);
 	put_number(p, PROFILE_COMMENT, string_number(p, comment));

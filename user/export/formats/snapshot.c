@@ -1095,7 +1095,7 @@ static void put_notes(const struct writer *w)
 	pickle__uint(w->p, w->s->added - w->s->n);
 	pickle__key(w->p, "events_lost");
 	pickle__uint(w->p, words__lost(w->c->model, w->c->facts));
-	if (*detail__sentence(detail, sizeof(detail), w->c->facts)) {
+	if (*detail__reduced(detail, sizeof(detail), w->c->facts)) {
 		pickle__key(w->p, "reduced_detail");
 		pickle__string(w->p, detail);
 	}

@@ -222,7 +222,7 @@ static void put_profile(struct json *j, const struct profile *p)
 static void put_document(struct export_ctx *c, struct json *j, const struct profiles *p)
 {
 	char exporter[64], detail[DETAIL_TEXT], name[DETAIL_TEXT + 256];
-	bool reduced = *detail__sentence(detail, sizeof(detail), c->facts);
+	bool reduced = *detail__reduced(detail, sizeof(detail), c->facts);
 
 	snprintf(name, sizeof(name), "%.200s (reduced detail: %s)", c->name, detail);
 	snprintf(exporter, sizeof(exporter), "memtrace-bpf@%s",

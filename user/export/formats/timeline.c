@@ -125,7 +125,7 @@ static void put_summary(struct export_ctx *c, struct json *j, uint64_t written)
 	json__uint(j, "events", model__events(c->model));
 	json__uint(j, "events_written", written);
 	json__uint(j, "lost", words__lost(c->model, c->facts));
-	if (*detail__sentence(detail, sizeof(detail), c->facts))
+	if (*detail__reduced(detail, sizeof(detail), c->facts))
 		json__string(j, "reduced_detail", detail);
 	json__uint(j, "total_layers", model__layers(c->model));
 	json__uint(j, "steps", model__whole_steps(c->model));

@@ -267,7 +267,7 @@ static void say_detail(const struct export_run *r)
 {
 	char detail[DETAIL_TEXT];
 
-	if (*detail__sentence(detail, sizeof(detail), r->analysis->facts))
+	if (*detail__reduced(detail, sizeof(detail), r->analysis->facts))
 		log_warn("%s: reduced detail: %s", r->job.recording, detail);
 }
 

@@ -650,7 +650,7 @@ static int put_device(struct export_ctx *c, const struct tables *s, size_t devic
 	parquet__uint(p, /*known=*/true, d.ooms);
 	parquet__uint(p, /*known=*/true, d.total_allocated);
 	put_growth(c, p, device);
-	parquet__text(p, *detail__sentence(detail, sizeof(detail), c->facts) ? detail : NULL);
+	parquet__text(p, *detail__reduced(detail, sizeof(detail), c->facts) ? detail : NULL);
 	return parquet__row(p);
 }
 

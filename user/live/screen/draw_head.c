@@ -12,6 +12,7 @@
 #include "live/rows/words.h"
 #include "live/screen/keys.h"
 #include "model/words.h"
+#include "record/detail.h"
 #include "report/text.h"
 
 #define HOST_LEAST 30		   /* columns that the host memory needs */
@@ -322,7 +323,8 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 {
 	const struct live_message *m = live_state__message(s, 0);
 	const struct live_proc *proc = live_state__proc(s);
-	char events[32], rate[24], lost[32], drift[24], stretched[24], text[256];
+	char events[32], rate[24], lost[32], drift[24], stretched[24], text[256],
+		detail[DETAIL_TEXT];
 	struct report_stacks stacks;
 	struct model_device d;
 	int x;
@@ -339,6 +341,8 @@ static void draw_events(struct paint *p, const struct live_state *s, int y)
 	x = paint__put(p, y, 0, p->columns, INK_PLAIN, text);
 	snprintf(text, sizeof(text), "  lost %s", text__count(lost, sizeof(lost), proc->lost));
 	x += paint__put(p, y, x, p->columns - x, proc->lost ? INK_WARN : INK_PLAIN, text);
+	if (*detail__reduced(detail, sizeof(detail), proc->facts))
+		x += paint__put(p, y, x, p->columns - x, INK_WARN, "  reduced detail");
 	if (live_state__device(s, &d) >= 0 && d.has_totals) {
 		snprintf(text, sizeof(text), "  drift %s", live__bytes(drift, d.drift));
 		x += paint__put(p, y, x, p->columns - x, d.drift ? INK_WARN : INK_PLAIN, text);

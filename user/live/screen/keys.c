@@ -58,6 +58,7 @@ const struct live_key_help live_keys__help[] = {
 	{ "before attach",
 	  "memory older than the capture, without a stack; Enter lists what holds it", NULL },
 	{ "lost", "events that were not recorded", NULL },
+	{ "reduced detail", "--cost left out lines or modules; the summary says which", NULL },
 	{ "drift", "largest difference from the allocator's own total", NULL },
 	{ "unresolved", "share of stacks that could not be read in full", NULL },
 	{ NULL, NULL, NULL },

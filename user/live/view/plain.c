@@ -21,6 +21,7 @@
 #include "live/rows/proc.h"
 #include "live/rows/words.h"
 #include "model/words.h"
+#include "record/detail.h"
 #include "report/doc.h"
 #include "report/text.h"
 
@@ -48,7 +49,7 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 	char time[24], bytes[24], step[24], count[32], said[GROWTH_SUMMARY_TEXT];
 	const struct growth_summary *growth;
 	const struct model_host *host = model__host(p->model);
-	char parts[1024];
+	char parts[1024], detail[DETAIL_TEXT];
 
 	if (who)
 		fprintf(out, "PID %d  ", (int)p->pid);
@@ -66,7 +67,8 @@ static void print_head(FILE *out, const struct live_proc *p, const struct model_
 			text__count(count, sizeof(count), model__whole_steps(p->model)),
 			text__time(step, sizeof(step), model__step_time(p->model)));
 	fprintf(out, "%s events/s", live__rate(bytes, p->rate));
-	fprintf(out, "  %s lost\n", text__count(count, sizeof(count), p->lost));
+	fprintf(out, "  %s lost%s\n", text__count(count, sizeof(count), p->lost),
+		*detail__reduced(detail, sizeof(detail), p->facts) ? "  reduced detail" : "");
 	growth = live_proc__growth(p, d->device);
 	if (growth && *growth_summary__brief(growth, (size_t)width - 2, said))
 		fprintf(out, "  %s\n", said);
@@ -194,6 +196,7 @@ static void put_head(struct json *j, const struct live_proc *p)
 	json__uint(j, "events", p->events);
 	json__double(j, "events_per_second", p->rate, /*decimals=*/1);
 	json__uint(j, "lost", p->lost);
+	detail__put(j, p->facts);
 	json__uint(j, "steps", model__whole_steps(p->model));
 	if (model__step_time(p->model))
 		json__seconds(j, "step_time", model__step_time(p->model), /*decimals=*/9);

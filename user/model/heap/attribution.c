@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/text.h"
 #include "memtrace.h"
+#include "record/detail.h"
 #include "record/dict.h"
 #include "record/files.h"
 
@@ -334,6 +335,15 @@ bool attribution__moves_buffer(const struct attribution *w, const struct stack_o
 	       w->moved_by_least < w->moved_by_most;
 }
 
+/* True if a location is that of blocks in steps whose stacks were not recorded. */
+static bool is_between(const struct dict *d, uint32_t loc_id)
+{
+	struct dict_loc loc = dict__get_loc(d, loc_id);
+
+	return !strcmp(dict__str(d, loc.file), DETAIL_FILE) &&
+	       !strcmp(dict__str(d, loc.func), DETAIL_BETWEEN);
+}
+
 /* Computes what the stack's frames say, from the root to the innermost frame. */
 static struct stack_origin examine_frames(struct attribution *w, uint32_t stack)
 {
@@ -389,6 +399,7 @@ static struct stack_origin examine_frames(struct attribution *w, uint32_t stack)
 		origin.phase[0] = origin.phase[1] = PHASE_BACKWARD;
 	origin.role = native.role;
 	native_locs__choose(&native, in_file, &origin);
+	origin.between = origin.has_line && is_between(w->dict, origin.user_loc);
 	return origin;
 }
 

@@ -18,7 +18,8 @@ struct stack_origin {
 	uint32_t module;    /* innermost module, 0: none */
 	uint32_t outermost; /* root module, 0: none */
 	bool only_native;   /* no Python frame has a line */
-	uint8_t role;	    /* enum category that the compiled code on the stack implies */
+	bool between; /* of blocks in steps whose stacks were not recorded (record/detail.h) */
+	uint8_t role; /* enum category that the compiled code on the stack implies */
 	/* enum category that PyTorch's own Python code on the stack implies, if the block stays */
 	uint8_t made_for;
 	/* Line of torch.nn.Module._apply that moved the block to the device; 0: none did. */

@@ -221,6 +221,9 @@ static uint8_t category_by_life(const struct model *m, const struct dev *dev, co
 	 * they are made. One of "malloc" stands for others. */
 	if (stamp->phase == LIFE_NONE || device__in_pieces(dev->pub.device))
 		return CATEGORY_UNKNOWN;
+	/* Without calls of modules, only the thread of backward is known. */
+	if (site->between && stamp->phase != PHASE_BACKWARD)
+		return CATEGORY_UNKNOWN;
 	/* The engine's thread frees the temporaries of its nodes, and the program frees gradients. */
 	if (in_same_stretch && stamp->phase == PHASE_BACKWARD && dead && freed_by_other_thread)
 		return CATEGORY_GRADIENT;

@@ -27,7 +27,6 @@
 #include "model/heap/heap.h"
 #include "model/heap/state.h"
 #include "model/heap/steps.h"
-#include "record/detail.h"
 #include "record/dict.h"
 #include "record/files.h"
 
@@ -51,7 +50,7 @@ struct growth_unit {
 		uint32_t dev, a, b, c; /* dev: number of the device plus 1; others: see key_of() */
 	} key;
 	uint32_t site;	/* first site of the unit */
-	bool between;	/* blocks of steps whose stacks were not recorded: see is_between() */
+	bool between;	/* blocks of steps whose stacks were not recorded: site->between */
 	uint32_t round; /* values of TRACK_INSIDE from another growth_inside_watch.round are void */
 	uint64_t live, allocated, allocations; /* bytes now; bytes and number of all allocations */
 	struct growth_series {
@@ -608,19 +607,6 @@ void growth__drop_site(struct model *m, uint32_t site)
 		m->growth->unit_no_by_site[site] = 0;
 }
 
-/* True if the stack is that of blocks from steps whose stacks were not recorded (record/detail.h). */
-static bool is_between(const struct model *m, uint32_t stack)
-{
-	struct stack_origin origin = attribution__stack(m->attribution, stack);
-	struct dict_loc loc;
-
-	if (!origin.has_line)
-		return false;
-	loc = dict__get_loc(m->dict, origin.user_loc);
-	return !strcmp(dict__str(m->dict, loc.file), DETAIL_FILE) &&
-	       !strcmp(dict__str(m->dict, loc.func), DETAIL_BETWEEN);
-}
-
 /* Returns the properties that blocks of one unit share. BY_CATEGORY: those of a line. Beyond
  * UNITS_MAX units, all further blocks of a device share one. */
 static struct growth_key key_of(const struct model *m, const struct growth_watch *w,
@@ -632,7 +618,7 @@ static struct growth_key key_of(const struct model *m, const struct growth_watch
 
 	if (w->n >= UNITS_MAX)
 		return key;
-	if (is_between(m, site->stack)) {
+	if (site->between) {
 		key.c = KEY_BETWEEN;
 		return key;
 	}

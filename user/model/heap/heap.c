@@ -81,6 +81,7 @@ static int heap__new_site(struct model *m, const struct site_key *k, uint32_t ha
 		.walk = k->walk,
 		.drawn = k->drawn,
 		.role = attribution__stack(m->attribution, k->stack).role,
+		.between = attribution__stack(m->attribution, k->stack).between,
 		.module = attribution__module(m->attribution, k->stack, k->node, k->walk),
 		.phase = k->walk == WALK_CENSUS
 				 ? LIFE_NONE

@@ -25,6 +25,7 @@ struct site {
 	uint8_t phase;		     /* enum phase, or LIFE_NONE */
 	/* enum category that the compiled code on the stack implies; CATEGORY_UNKNOWN: none. */
 	uint8_t role;
+	bool between; /* as in struct stack_origin */
 	/* The site allocated a block after the device's first forward, backward or optimizer. */
 	bool again;
 	bool unused; /* the entry is free; stack is the number of the next free one, plus 1 */

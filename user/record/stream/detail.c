@@ -193,6 +193,16 @@ char *detail__sentence(char *buf, size_t size, const struct facts *f)
 	return buf;
 }
 
+char *detail__reduced(char *buf, size_t size, const struct facts *f)
+{
+	struct detail d;
+
+	buf[0] = '\0';
+	if (detail__read(f, &d) && (d.n || d.steps))
+		detail__sentence(buf, size, f);
+	return buf;
+}
+
 void detail__put(struct json *j, const struct facts *f)
 {
 	char text[DETAIL_TEXT];
@@ -206,7 +216,7 @@ void detail__put(struct json *j, const struct facts *f)
 		json__double(j, "share", d.share, /*decimals=*/6);
 	else
 		json__null(j, "share");
-	json__string(j, "text", *detail__sentence(text, sizeof(text), f) ? text : NULL);
+	json__string(j, "text", *detail__reduced(text, sizeof(text), f) ? text : NULL);
 	if (d.longer_known) {
 		json__open_object(j, "step");
 		json__double(j, "low", d.low, 6);

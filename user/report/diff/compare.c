@@ -78,7 +78,7 @@ static int copy_figures(struct compared *c, const struct analysis *a, size_t dev
 
 	model__device(a->model, device, &c->device);
 	name = words__device_fact(a->facts, &c->device, "name");
-	c->detail = strdup(detail__sentence(detail, sizeof(detail), a->facts));
+	c->detail = strdup(detail__reduced(detail, sizeof(detail), a->facts));
 	if (!c->detail || copy_text(&c->torch, facts__get(a->facts, "torch")) ||
 	    copy_text(&c->cwd, facts__get(a->facts, "cwd")) || copy_text(&c->device_name, name))
 		return -ENOMEM;

@@ -508,8 +508,8 @@ static int add_models(struct judging *j)
 	return findings__add(j, &f);
 }
 
-/* Adds what tracing added to the job's time, if it was measured and was more than a little. Returns
- * 0 or -ENOMEM. */
+/* Adds what tracing added to the job's time, if it was measured and was more than a little, or if
+ * detail was left out. Returns 0 or -ENOMEM. */
 static int add_tracing(struct judging *j)
 {
 	char text[DETAIL_TEXT];
@@ -521,7 +521,8 @@ static int add_tracing(struct judging *j)
 	};
 	struct detail detail;
 
-	if (!detail__read(j->source->facts, &detail) || detail.share < TRACING_SHARE)
+	if (!detail__read(j->source->facts, &detail) ||
+	    (detail.share < TRACING_SHARE && !detail.steps && !detail.n))
 		return 0;
 	return *detail__sentence(text, sizeof(text), j->source->facts) ? findings__add(j, &f) : 0;
 }

@@ -307,6 +307,7 @@ static void put_recording(struct json *j, const struct rank *rank)
 	ranks_json__who(j, rank);
 	json__uint(j, "events", rank->events);
 	json__uint(j, "lost", rank->lost);
+	json__string(j, "detail", *rank->detail ? rank->detail : NULL);
 	json__bool(j, "complete", rank->complete);
 	json__close_object(j);
 }

@@ -454,6 +454,7 @@ static void print_head(struct page *p)
 		text__paragraph(p->out, p->width, "", "  ",
 				"Events were lost: a block whose free was lost looks as if it had "
 				"stayed. Growth below may be that.");
+	ranks__print_lacks(p->out, p->width, p->r->ranks);
 }
 
 int leaks_ranks__text(FILE *out, const struct leaks_ranks *r)

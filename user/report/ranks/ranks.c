@@ -711,7 +711,7 @@ static int describe_recording(struct rank *k, const struct analysis *a)
 	k->cwd = cwd ? strdup(cwd) : NULL;
 	k->command = model__is_snapshot(a->model) ? strdup("PyTorch snapshot")
 						  : command_of(a->facts);
-	k->detail = strdup(detail__sentence(detail, sizeof(detail), a->facts));
+	k->detail = strdup(detail__reduced(detail, sizeof(detail), a->facts));
 	if (sketch && strlen(sketch) > SKETCH_MOST)
 		sketch = NULL;
 	k->sketch = sketch ? strdup(sketch) : NULL;

@@ -287,6 +287,8 @@ uint64_t ranks__bytes(const struct ranks *r, const struct rank_line *l, size_t r
 /* Prints "4 recordings of one job, ranks 0-3 of 4: python train.py", and the number of recordings
  * without memory events. */
 void ranks__print_title(FILE *out, size_t width, const struct ranks *r);
+/* Prints for each recording that it is not complete, or what detail it lacks. */
+void ranks__print_lacks(FILE *out, size_t width, const struct ranks *r);
 /* Writes the names of the recordings i with in[i] (in NULL: all but workers): "rank 2", "ranks
  * 0-3, 7", "rank 0, worker 1". Without a job, writes some of their names. Returns their number. */
 size_t ranks__list(const struct ranks *r, const bool *in, char *buf, size_t size);

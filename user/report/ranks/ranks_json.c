@@ -80,6 +80,7 @@ static void put_recording(struct json *j, const struct rank *k, uint32_t group)
 	json__uint(j, "rows_bytes", k->rows);
 	json__uint(j, "events", k->events);
 	json__uint(j, "lost", k->lost);
+	json__string(j, "detail", *k->detail ? k->detail : NULL);
 	json__uint_or_null(j, "drift", k->has_totals, k->drift);
 	json__uint(j, "steps", k->steps);
 	if (k->step_time)

@@ -122,6 +122,19 @@ static void say_title(const struct ranks *r, char *buf, size_t size)
 		 r->all[0].command);
 }
 
+void ranks__print_lacks(FILE *out, size_t width, const struct ranks *r)
+{
+	for (size_t i = 0; i < r->n; i++) {
+		const struct rank *k = &r->all[i];
+
+		if (!k->complete)
+			text__paragraph(out, width, "", "  ", "%s is not complete", k->label);
+		if (*k->detail)
+			text__paragraph(out, width, "", "  ", "%s has reduced detail: %s", k->label,
+					k->detail);
+	}
+}
+
 void ranks__print_title(FILE *out, size_t width, const struct ranks *r)
 {
 	char text[REPORT_TEXT];
@@ -1371,15 +1384,7 @@ static void print_trust(struct page *p)
 	text__paragraph(p->out, p->width, "", "  ", "%s, %s lost%s%s--apart shows each by itself",
 			text__counted(a, sizeof(a), events, "event"),
 			text__count(b, sizeof(b), lost), p->part, text__dot());
-	for (size_t i = 0; i < p->n; i++) {
-		const struct rank *k = &p->r->all[i];
-
-		if (!k->complete)
-			text__paragraph(p->out, p->width, "", "  ", "%s is not complete", k->label);
-		if (*k->detail)
-			text__paragraph(p->out, p->width, "", "  ", "%s has reduced detail: %s",
-					k->label, k->detail);
-	}
+	ranks__print_lacks(p->out, p->width, p->r);
 }
 
 int ranks__text(FILE *out, const struct ranks *r, const struct report_text_opts *o, bool side)
