@@ -198,6 +198,21 @@ static void test_text(void **state)
 	assert_null(strstr(o->out, "GPU"));
 }
 
+/* The sum of the allocators says that it counts processes on one GPU. */
+static void test_sum(void **state)
+{
+	struct output *o = report("--together", trainer, engine, NULL);
+
+	(void)state;
+	assert_non_null(strstr(o->out, "Together: 304.00 MiB, each at its own peak\n"
+				       "it counts 2 processes on one GPU at different times: the "
+				       "bars show each GPU at one moment\n"));
+	o = report("--together", "--at", "end", trainer, engine, NULL);
+	assert_non_null(strstr(o->out, "it counts 2 processes on one GPU: the bars show each GPU"));
+	o = report("--together", "--at", "end", trainer, NULL);
+	assert_null(strstr(o->out, "it counts"));
+}
+
 /* Processes without a figure at the moment say why. The same GPU on another host is another one. */
 static void test_unknown(void **state)
 {
@@ -349,9 +364,13 @@ static void test_asleep(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_one_moment),    cmocka_unit_test(test_text),
-		cmocka_unit_test(test_unknown),	      cmocka_unit_test(test_two_recordings_of_one),
-		cmocka_unit_test(test_moment_of_one), cmocka_unit_test(test_asleep),
+		cmocka_unit_test(test_one_moment),
+		cmocka_unit_test(test_text),
+		cmocka_unit_test(test_sum),
+		cmocka_unit_test(test_unknown),
+		cmocka_unit_test(test_two_recordings_of_one),
+		cmocka_unit_test(test_moment_of_one),
+		cmocka_unit_test(test_asleep),
 	};
 
 	setlocale(LC_ALL, "C.UTF-8");

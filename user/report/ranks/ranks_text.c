@@ -1147,6 +1147,38 @@ static void print_pss(struct page *p)
 				"pages that several processes share count in each");
 }
 
+/* Returns how many processes of a GPU are in the report. */
+static size_t count_reported(const struct shared_gpus *c, const struct shared_gpu *gpu)
+{
+	size_t n = 0;
+
+	for (uint32_t i = 0; i < gpu->n; i++)
+		n += c->uses[gpu->first + i].recording != RECORDING_NONE;
+	return n;
+}
+
+/* Says that the sum counts several processes of one GPU, whose bars have one moment. */
+static void say_one_gpu(struct page *p)
+{
+	const struct shared_gpus *c = p->r->opts->gpus;
+	size_t processes = 0, gpus = 0, n;
+	const char *when;
+	char count[48];
+
+	for (size_t i = 0; c && i < c->n; i++) {
+		n = count_reported(c, &c->all[i]);
+		processes += n > 1 ? n : 0;
+		gpus += n > 1;
+	}
+	if (!gpus)
+		return;
+	snprintf(count, sizeof(count), gpus > 1 ? "%zu GPUs" : "one GPU", gpus);
+	when = p->o->at == AT_PEAK ? " at different times" : "";
+	text__paragraph(p->out, p->width, "", "  ",
+			"it counts %zu processes on %s%s: the bars show each GPU at one moment",
+			processes, count, when);
+}
+
 /* Prints the sums over all recordings. */
 static void print_sums(struct page *p)
 {
@@ -1165,6 +1197,7 @@ static void print_sums(struct page *p)
 		 p->o->at == AT_PEAK ? ", each at its own peak" : "");
 	fputc('\n', p->out);
 	text__paragraph(p->out, p->width, "", "  ", "%s", p->text);
+	say_one_gpu(p);
 	if (shared)
 		text__paragraph(p->out, p->width, "", "  ",
 				"%s of it is shared memory that another process made: it counts in "
