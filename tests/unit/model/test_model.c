@@ -78,6 +78,44 @@ static void test_end(void **state)
 	world__free(&w);
 }
 
+static void check_now(struct world *w, uint64_t sum)
+{
+	for (int by = BY_LINE; by <= BY_STACK; by++) {
+		size_t n;
+		struct row *r = rows(w, "cuda:0", by, ROWS_NOW, &n);
+
+		assert_int_equal(rows_sum(r, n), sum);
+		free(r);
+	}
+}
+
+/* A model that has ended keeps classes of blocks for the next rows, until it changes. */
+static void test_rows_after_the_end(void **state)
+{
+	struct world w = world__new(AT_END, 0);
+	uint32_t a = simple(&w, "/home/u/a.py", "f", 1);
+	struct row *r;
+	size_t n;
+
+	alloc(&w, CUDA(0), 1, 100, a);
+	check_now(&w, 100);
+	model__finish(w.m, 10 * MS);
+	check_now(&w, 100);
+	alloc(&w, CUDA(0), 2, 7, a);
+	check_now(&w, 107);
+	dealloc(&w, CUDA(0), 1, 100);
+	check_now(&w, 7);
+	model__note(w.m, ROWS_AT_BASE, 11 * MS);
+	r = rows(&w, "cuda:0", BY_LINE, ROWS_AT_BASE, &n);
+	assert_int_equal(rows_sum(r, n), 7);
+	free(r);
+	model__note(w.m, ROWS_AT_BASE, 12 * MS);
+	r = rows(&w, "cuda:0", BY_LINE, ROWS_AT_MARK, &n);
+	assert_int_equal(rows_sum(r, n), 100);
+	free(r);
+	world__free(&w);
+}
+
 static void test_oom_is_the_first(void **state)
 {
 	struct world w = world__new(AT_OOM, 0);
@@ -631,6 +669,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_peak_rises_twice),
 		cmocka_unit_test(test_end),
+		cmocka_unit_test(test_rows_after_the_end),
 		cmocka_unit_test(test_oom_is_the_first),
 		cmocka_unit_test(test_time),
 		cmocka_unit_test(test_time_before_a_window),

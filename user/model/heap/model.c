@@ -459,6 +459,7 @@ void model__free(struct model *m)
 	if (!m)
 		return;
 	growth__unwatch(m);
+	rows__forget(m);
 	for (uint32_t i = 0; i < m->ndevs; i++) {
 		blocks__free(&m->devs[i]->blocks);
 		free(m->devs[i]->life.stamps);
@@ -821,6 +822,8 @@ int model__event(struct model *m, const struct event *event)
 	uint32_t stack;
 	uint8_t walk;
 
+	if (m->kept.n)
+		rows__forget(m);
 	if (has_good_numbers(m, event) && !event->node)
 		return take_event(m, event, event->stack, event->walk);
 	copy = *event;
@@ -887,6 +890,7 @@ void model__finish(struct model *m, uint64_t now)
 
 void model__note(struct model *m, enum row_when when, uint64_t time)
 {
+	rows__forget(m);
 	m->noted[when - ROWS_AT_BASE].set = true;
 	m->noted[when - ROWS_AT_BASE].time = time;
 	for (uint32_t i = 0; i < m->ndevs; i++) {
@@ -901,6 +905,7 @@ void model__note(struct model *m, enum row_when when, uint64_t time)
 
 void model__forget(struct model *m, enum row_when when)
 {
+	rows__forget(m);
 	m->noted[when - ROWS_AT_BASE].set = false;
 	for (uint32_t i = 0; i < m->ndevs; i++)
 		m->devs[i]->blocks.gone[when].n = 0;

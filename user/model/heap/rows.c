@@ -569,6 +569,53 @@ static int cmp_class(const void *a, const void *b)
 	return x->category < y->category ? -1 : x->category > y->category;
 }
 
+void rows__forget(struct model *m)
+{
+	for (uint32_t i = 0; i < m->kept.n; i++)
+		free(m->kept.set[i].all);
+	m->kept.n = 0;
+}
+
+static int copy_classes(const struct block_class *from, uint32_t n, struct block_class **ret)
+{
+	*ret = malloc(((size_t)n + 1) * sizeof(**ret));
+	if (!*ret)
+		return -ENOMEM;
+	if (n)
+		memcpy(*ret, from, n * sizeof(**ret));
+	return 0;
+}
+
+/* Takes the classes that the model has kept. 0; -ENOENT: it has none; -ENOMEM. */
+static int table__recall(struct table *t, uint32_t number)
+{
+	const struct kept_classes *kept = &t->m->kept;
+
+	for (uint32_t i = 0; i < kept->n; i++) {
+		if (kept->set[i].dev != number || kept->set[i].when != t->opts->when)
+			continue;
+		t->nclasses = kept->set[i].n;
+		return copy_classes(kept->set[i].all, t->nclasses, &t->classes);
+	}
+	return -ENOENT;
+}
+
+/* Keeps the classes for the next rows, if the model will not change. Without memory they are made
+ * again. */
+static void table__keep(const struct table *t, uint32_t number)
+{
+	struct kept_classes *kept = &t->m->kept;
+	struct block_class *all;
+
+	if (!t->m->finished || kept->n == KEPT_CLASSES ||
+	    copy_classes(t->classes, t->nclasses, &all))
+		return;
+	kept->set[kept->n].dev = number;
+	kept->set[kept->n].when = t->opts->when;
+	kept->set[kept->n].n = t->nclasses;
+	kept->set[kept->n++].all = all;
+}
+
 /* Collects the block classes: from live blocks, or for ROWS_TOTAL from sites, without labels.
  * Returns 0 or -ENOMEM. */
 static int table__gather(struct table *t, const struct dev *dev, uint32_t number)
@@ -578,6 +625,9 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 	int err = 0;
 
 	if (t->opts->when != ROWS_TOTAL) {
+		err = table__recall(t, number);
+		if (err != -ENOENT)
+			return err;
 		t->class_no_of_site = calloc(t->m->sites.n + 1, sizeof(*t->class_no_of_site));
 		if (!t->class_no_of_site)
 			return -ENOMEM;
@@ -588,6 +638,8 @@ static int table__gather(struct table *t, const struct dev *dev, uint32_t number
 		/* Blocks come in the order of a seeded hash table, and rows must not depend on it. */
 		if (t->nclasses)
 			qsort(t->classes, t->nclasses, sizeof(*t->classes), cmp_class);
+		if (!err)
+			table__keep(t, number);
 		return err;
 	}
 	for (uint32_t i = 0; i < t->m->sites.n && !err; i++) {

@@ -52,6 +52,8 @@ struct growth_watch;
 #define SITE_RECENT 4096 /* number of sets in the cache of recent sites */
 #define SITE_WAYS 4	 /* entries of a set */
 
+#define KEPT_CLASSES 8 /* devices and moments whose classes a finished model keeps */
+
 struct model {
 	struct model_opts opts;
 	const struct dict *dict;
@@ -138,6 +140,16 @@ struct model {
 	struct {
 		uint32_t stacks, threads, modules, nodes;
 	} seen; /* sizes of the dict when last read */
+	/* Classes of the blocks of a finished model, by device and moment. A report makes rows of
+	 * them ten times. */
+	struct kept_classes {
+		struct {
+			uint32_t dev, n;
+			enum row_when when;
+			struct block_class *all;
+		} set[KEPT_CLASSES];
+		uint32_t n;
+	} kept;
 };
 
 /* Finds the device's state, or adds it at the device's first event. Returns 0 or -ENOMEM. */
@@ -168,6 +180,8 @@ static inline struct layer *layer_at(struct model *m, const struct chain *c, uin
 	return &m->layers.all[m->layers.pool[c->off + i]];
 }
 
+/* Frees the classes that a finished model has kept. Call it before the model changes. */
+void rows__forget(struct model *m);
 /* Sets what --by line shows for this stack: file, func, line, module, phase, source. */
 void rows__line(const struct model *m, enum frame_choice which_line, uint32_t stack, uint32_t node,
 		uint32_t thread, uint8_t walk, struct row *r);
