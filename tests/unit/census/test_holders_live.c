@@ -32,7 +32,7 @@ struct test {
 	struct python *py;
 	struct hold *hold;
 	size_t n, wrong;
-	size_t addresses; /* recycled.py: addresses of its exception and its other object */
+	size_t same; /* recycled.py: turns of 100 in which the exception had the record's address */
 };
 
 static uint64_t number(const char *s)
@@ -45,8 +45,8 @@ static void read_lines(struct test *t)
 	char *f[LIVE_FIELDS];
 
 	while (live__next(&t->live, f) && strcmp(f[0], "ready")) {
-		if (!strcmp(f[0], "addresses")) {
-			t->addresses = number(f[1]);
+		if (!strcmp(f[0], "same")) {
+			t->same = number(f[1]);
 			continue;
 		}
 		if (!strcmp(f[0], "types")) {
@@ -150,7 +150,7 @@ static void check_recycled(const char *python)
 	struct test t = { 0 };
 
 	start(&t, python, "tests/workloads/recycled.py");
-	assert_int_equal(t.addresses, 1);
+	assert_true(t.same > 50); /* another thread may take the memory in between */
 	for (unsigned i = 0; i < SEARCHES; i++) {
 		struct census_owners owners = { 0 };
 		const uint32_t *found;
